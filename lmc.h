@@ -12413,8 +12413,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block: the header, the payload, and the content are each checked before anything is
- * done with them. In order, with what it is called when it fails:
+/* Decoding a block: header, payload and content are each checked before they are used. The checks
+ * in order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -12425,13 +12425,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
- * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
+ * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
  * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
  * is enough for any payload. */
 
-/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
- * there is a prediction; else plain planes. base: NULL where there is none. */
+/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
+ * there is a prediction; else plain planes. base: NULL if there is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -12444,9 +12444,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
- */
+/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
+ * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -12463,8 +12462,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* The payload of a block that has a prediction is what was written: all that can be told without
- * the prediction. */
+/* Checks that the payload of a block with a prediction is what was written. Without the prediction
+ * no more can be checked. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -12475,10 +12474,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction, but if dst is the same: then
- * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
- * the block is in. */
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
+ * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
+ * dst as it was. is_own: base is made of the file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -12487,8 +12485,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
-    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
+    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -12523,8 +12521,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
- * the caller cannot know better. */
+/* Errors of the header come before errors of the arguments that depend on it: without the header
+ * the caller cannot know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -13102,35 +13100,35 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 
 /* == quantise/fit_grid.h ======================================================================= */
 
-/* The search for a grid: the coarsest one that keeps to a bound, or the finest one of a size.
+/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
  *
- * A grid is used for the sample, which tells its error and its size. Both are known functions of
- * how coarse it is: an octave makes errors twice as large (NMSE four times), and takes one bit from
- * each element. So the next grid is the one that should just do. */
+ * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
+ * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
+ * element. So the next grid is the one that should just do. */
 
-/* Grids that are measured, and the first ones of these, which may become coarser for a bound. What
- * does not hold it by then is kept without loss. */
+/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
+ * If none holds the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Scales take about 12 bits when coded: with 16 elements nearly one bit each, with 256 less than a
- * 20th of one. */
+/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
+ * for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* What is asked by bits is less by 11/32: for headers, and codes that are whole bits; and as tables
- * of 2^bits values took when coded. */
+/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
+ * bits: as much as tables of 2^bits values took when coded. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as
- * many low bits are cut off as the largest number then has beyond 8.
+/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
+ * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
  *
  *     symbols          1 ......... first ....... last ......... n_points
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The points of the scale itself and of zero, which is q = 0 of a linear grid, stay in it: as min
- * must be at most 0. Low bits hardly compress: they are counted as they are, High by its entropy;
- * 4 bytes and an element for each exception; and scales. n: of the sample. */
+ * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
+ * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
+ * and an element for each exception; and scales. n: elements of the sample. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 {
     lmc_quantizer *const q = f->q;
@@ -13141,7 +13139,7 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
     uint64_t bits;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
-    /* With signs, both of the first point's and of the last one's. */
+    /* With signs, both symbols of the first point and of the last. */
     f->first = first -= (first - 1) & sign;
     f->last = last += last & sign;
     q->params.low_bits = 0;
@@ -13160,8 +13158,8 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 }
 
 /* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
- * n_exceptions is told to the caller as of the whole tensor: one chunk stands for as many as are in
- * a stride. More than a 100th of exceptions, of 8 bytes with F32, take more than 0.6 bits for each
+ * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
+ * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
  * element. */
 static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
@@ -13205,9 +13203,8 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     return LMC_OK;
 }
 
-/* How much coarser or finer the grid at hand must become, in units of LMC__OCTAVE: it takes more
- * bits than `bits`; or, if that is 0, loses more than `bound`. Negative: it could be as much finer
- * or coarser. */
+/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
+ * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
@@ -13217,12 +13214,12 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
-/* From the finest grid on: for a size it becomes only coarser; for a bound coarser, until it is too
- * coarse, then only finer. What is within two steps is good enough. A logarithmic grid has the step
- * that follows from its bound.
+/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
+ * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
+ * the step that follows from its bound.
  *
- * A small sample is enough for a size, and so for logarithmic grids. Of others it finds a grid that
- * the large one is then asked about. It does not reject tensors either. */
+ * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
+ * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -14132,13 +14129,13 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
-/* What differs between two arrays, for receivers of a delta that take indices and values. It is
- * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
- * so it is the same for all codings, and a base that the caller's copy differs from is no case of
- * its own. Decoding takes longer than this. */
+/* What differs between two arrays, for receivers of a delta that take indices and values. It
+ * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
+ * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
+ * longer than this. */
 
-/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
- * are taken while they are in the first cache. */
+/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
+ * begins at element number `from`. */
 static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
                              uint32_t from, unsigned width)
 {
@@ -17343,15 +17340,15 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* == snapshot/writer_plan.h ==================================================================== */
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
- * predicted by. A run is all of one dtype and one kind of prediction:
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+ * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
  * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
- * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * next snapshot, are cut alike. Small neighbours share a run, which saves headers and trees. Bytes
  * between tensors are AUTO.
  *
  * What predicts them:
@@ -17365,28 +17362,28 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so the bytes written are the same however the file
+ * The plan depends on descriptions alone: so the output is the same, in whatever pieces a file
  * comes. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have, as each tensor has its own statistics. */
+/* Elements of a block in a run that several tensors share, if it is not predicted: half of the
+ * usual number, as each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* Such a run ends behind one of them by its name and size alone, every so many bytes on average: so
- * blocks are the same again behind a tensor that has changed, for stores that keep equal ranges of
+/* Such a run ends after so many bytes on average. Only a tensor's name and size decide if it ends
+ * there: so blocks behind a changed tensor stay the same, for stores that keep equal ranges of
  * bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
+/* Up to so many bytes between tensors, or of a tensor of another dtype, belong to the run of small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Bytes between tensors that may be headers. A tensor of at most TINY_SIZE bytes between two of
- * them is coded with them. So many sizes are remembered. */
+/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
+ * two gaps is coded with them. MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -17404,18 +17401,18 @@ struct lmc_writer {
     lmc__buffer metadata, sections;
     lmc__buffer contents; /* what quantising made of the wave's blocks */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* of the run at hand; its section, to be written before its first block */
+    /* the segments of the run at hand; its section, written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
+    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
+     * unknown */
     lmc__buffer carry;
     /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
     lmc__buffer quantizers;
     /* small files that wait to be written together (writer_groups.h): their bytes, one after
      * another; CRC and fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back: read_block */
+    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
+     * content; and the block that was read back, number read_block */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
@@ -17429,13 +17426,13 @@ struct lmc_writer {
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* what it costs to read all predictions so far */
-    /* the last ones, each of another size; the next goes where the oldest is */
+    /* the last gaps, each of another size; a new one replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
     size_t n_waiting; /* how many files wait, the last of the listing */
     int in_group;     /* they are being written */
     int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    /* with a base: one of the files is not the base's, so the base cannot be overwritten */
     int is_moved;
 
     /* the file at hand, in the listing */
@@ -17446,14 +17443,14 @@ struct lmc_writer {
     lmc__digester digester;
     uint64_t position; /* bytes of its stream that are in runs begun so far */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
+    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
     /* the run at hand; where it is from: */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors, and their blocks are finer */
+    int is_shared;                  /* by several tensors; its blocks are smaller */
     uint64_t run_left;              /* bytes of it that are in no job yet */
     uint64_t wave_start;            /* of the wave that is planned, within the stream */
     uint32_t block;                 /* number of the next block */
@@ -17469,7 +17466,7 @@ static int lmc__is_size_unknown(const lmc_writer *w)
 
 /* -- what was written, as it can be read back -- */
 
-/* Of the file's tensors the first that does not end before offset. */
+/* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 {
     size_t i;
@@ -17478,8 +17475,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
- * moment, nor parts of elements. */
+/* Whether pieces of those bytes can be read as the snapshot has them. Updates, which need a second
+ * moment, cannot, nor can parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -17515,7 +17512,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* What predicts the run, of its own snapshot, is encoded. */
+/* The bytes of this snapshot that predict the run are encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -17529,8 +17526,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
- * snapshot is. */
+/* Reads bytes of a stream, of one file or several, from the caller, quantised where the snapshot
+ * is. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -17591,8 +17588,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation, and has
- * its second moment as a twin if it wants one. */
+/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
+ * generation. If it needs a second moment, the tensor has that as its twin. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -17645,8 +17642,8 @@ typedef struct lmc__unit {
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* That which has byte `at` of the stream at hand, of known size. *i: its number, of the tensors, or
- * in a group of the files; or that of the next tensor; or a lower one. */
+/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
+ * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -17680,7 +17677,7 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
+/* By the twin, if it can be read back; else .base is 0. size: of what has this twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -17701,7 +17698,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. Asked again, it is the same. */
+/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -17726,8 +17723,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at position: only a later run can refer to
- * that. */
+/* The tensor's twin is in the run that would begin at position: only a later run can refer to this
+ * one. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -17737,7 +17734,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
+/* Quantised runs have a table in each block: so their blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -17747,7 +17744,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
+/* Tensor t[1] may continue the run that ends with t[0]: elements stay whole, in a conversion, too
  * (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
@@ -17759,7 +17756,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* A run that t shares with others ends behind it. */
+/* Whether a run that t shares with others ends behind t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -17767,16 +17764,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* A tensor begins a run that ends at the result: at its own end, or at that of the last of the
- * small ones behind it that are coded alike. */
+/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
+ * that follow and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* What a run before left of it, when its twin was not there yet: segments of odd size are
-     * refused (R4-47). */
+    /* If t began in an earlier run, before its twin was there, an odd size may be left: such
+     * segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -17804,8 +17801,8 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* The run of the bytes before the first tensor, if the header text is among them: else nothing
- * changes. */
+/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+ * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
     const size_t size = w->header_size;
@@ -17835,8 +17832,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. */
+/* The earlier gap of the same size, if it can be read back. NULL: it cannot, or there is none, and
+ * then the gap at offset is remembered. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -17851,8 +17848,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* The run of the bytes between tensors, up to end, where the next one begins, if they repeat
- * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
+/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
+ * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -17879,7 +17876,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* The run from unit u on, of a known size. */
+/* Plans the run that begins with unit u, of a known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -17904,8 +17901,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction; not predicted if that would be too far away
- * (work.h). */
+/* The same for a predicted run. If its base is too far away, the segment is not predicted (work.h).
+ */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -17924,14 +17921,14 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: its
- * own. */
+/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
+ * the unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -17974,10 +17971,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. A run
- * has whole elements, but in a group; what does not fill one is left for a run of bytes, which
- * comes next. */
+/* Plans the run of the next bytes. At data there is at least one of them, and header_size if that
+ * is not 0. available: how many are known to come, if the file's size is unknown. Except in a
+ * group, a run has whole elements; a part of one is left for a run of bytes, which comes next. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -19549,48 +19545,47 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, without what lies between.
+/* Reading by the index: any bytes of any file, and nothing else.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place: through all links of a chain of deltas, where all are cut alike.
- * Where they are not, a link is asked for less than a block, again and again for neighbours. It
- * then decodes to a *window*, from which the next questions are answered. What all of that may cost
- * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
- * while a prediction is read.
+ * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
+ * place first: through all links of a chain of deltas, if all have the same blocks. If not, a link
+ * is asked for parts of a block, again and again for neighbours. It then decodes to a *window*,
+ * which answers the next requests. The cost of all that is bounded (work.h). Links share the
+ * buffers of a lender: so nothing of the coder may be in use while a prediction is read.
  *
- * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
+ * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
 struct lmc_reader {
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs; else none */
+    /* bytes of the source in memory, from held_at on: its end, while it is opened; later the code
+     * of several runs; or none */
     lmc__buffer held;
-    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    /* of what is being read whole; the body of the section of hashes, after the first request */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
+    /* predictions of blocks that are not wanted whole: from another snapshot; from this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or the own one */
+    /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
+    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
-    /* snapshots of the chain that are known to be read by this meter, this one included */
+    /* snapshots of the chain that this meter is known to count, this one included */
     uint64_t n_links;
-    /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
+    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
-    /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
+    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
+    size_t struct_size;                     /* of the larger one, which begins with this */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -19607,19 +19602,19 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Block i of a run whose rows were read. Valid until those of another run are. */
+/* Block i of a run whose rows were read. Valid until the rows of another run are read. */
 static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
     return (const lmc__block_place *)(const void *)r->tables.blocks.data +
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* Bytes of the file's end that are read at first: in one request, for a source that is far away.
- * They hold the index of about a thousand tensors. */
+/* So many bytes of the file's end are read first, in one request: the source may be far away. They
+ * hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
- * callback is not called for no bytes. */
+/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
+ * nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -19632,7 +19627,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Bytes of the source, and nothing else, to a buffer. */
+/* Fills a buffer with bytes of the source alone. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -19643,7 +19638,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same to those that are held, of which none are then on errors. */
+/* The same for the held bytes. After an error none are held. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -19657,9 +19652,9 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before the tail, which is held, as many bytes before it are read, too, and held then: they have
- * the rows of most files. */
+/* Reads the INDX section, which is at that place and within the file, to empty tables. If it begins
+ * before the held tail, as many bytes as that has are read before it, too, and held instead: they
+ * have the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -19691,9 +19686,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
- * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the
- * room for what is kept of them. */
+/* Finds where the blocks of a run are, once. code: all of the run's, where the headers of its
+ * blocks say it. NULL: the rows of BLKS say it. They are read to the second half of the room; the
+ * first is for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -19739,9 +19734,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
- * open the file: whoever wants them will be told. */
+/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
+ * all the same: the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -19760,10 +19755,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
- * header. A second one for what of a large index lies before it. The header itself is read where it
- * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
- * be. Header, index and trailer must leave nothing out. */
+/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
+ * the rows. A second one takes what lies before the tail of a large index. The header itself is
+ * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
+ * file may be. Nothing may lie between what header, index and trailer describe. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -19798,8 +19793,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
- * stream then. NULL: there is no such file, or it has not so many. */
+/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
+ * stream. NULL: there is no such file, or it has fewer bytes. */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -19812,8 +19807,8 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
 }
 
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without
- * runs first_run. */
+ * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
+ * gives first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -19823,11 +19818,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once; with parallel_reads each worker reads a block. */
+/* At most so much code is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
- * ends there. At an end of the run no rows are wanted. */
+/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
+ * with is_end where it ends. At an end of the run no rows are needed. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -19842,8 +19837,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request. */
+/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
+ * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -19891,8 +19886,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+ * That of a block that is wanted whole goes to its place in dst, where the block is then decoded.
+ * That of others, at most the first and the last, goes to a buffer. So neighbours are read in one
+ * request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19947,8 +19943,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or with parallel_reads will be, in c->in[0]. */
+/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
+ * in c->in[0], or will be, with parallel_reads. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19986,9 +19982,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
- * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
- * has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
+ * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
+ * wave. has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -20010,7 +20006,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
-            r->digester = NULL; /* other bytes than those that are wanted */
+            r->digester = NULL; /* predictions are not the wanted bytes */
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
@@ -20028,8 +20024,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large,
- * the code is read in one request, and its rows are made of it. */
+/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
+ * code is read in one request, and its rows are made of that. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -20052,10 +20048,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
- * asked for from front to back is decoded once, and what is asked for here and there costs a block.
- * Where a neighbour is damaged, the block is read alone. */
+/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
+ * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
+ * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -20077,8 +20073,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+ * there are three ways to read the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to out, as many whole blocks as there are;
@@ -20119,7 +20115,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
+/* A request: of the reader's caller if there are no windows, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -20138,9 +20134,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
- * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
- * files is checked again. */
+/* How a reader's origin reads back its own file: by windows of its own, for the others may have
+ * what is just being read. These bytes refer to nothing of this snapshot (lmc__add_run); in damaged
+ * files that is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -20160,8 +20156,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
+ * the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -20189,7 +20185,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* What is read whole is checked; of a damaged file nobody asks that much. */
+/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -20210,14 +20206,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another file's. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* Of a tensor that is the reader's own the fingerprint is that of the index. */
+/* If the tensor is the reader's own, its fingerprint must be that of the index. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -20225,7 +20221,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* nobody knows what it must be */
+    uint32_t crc; /* there is none to compare with */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)

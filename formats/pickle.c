@@ -3,7 +3,7 @@
 
 #include "container_check.h"
 
-/* What is read from any file, and what is more than a checkpoint has. Fuzzers have less. */
+/* MIN: read from any file, whatever its size. MAX: more than a checkpoint has. Fuzzers set less. */
 #ifndef MIN_SIZE
 #define MIN_SIZE ((size_t)8 << 20)
 #define MAX_SIZE ((size_t)64 << 20)
@@ -66,7 +66,7 @@ static enum container_result pop_mark(struct pickle *p, size_t *from)
     return CONTAINER_OK;
 }
 
-/* Where the n things begin that are taken from the stack; 0: all above the mark. */
+/* Where on the stack the n things begin that are to be taken; 0: all above the mark. */
 static enum container_result find_taken(struct pickle *p, size_t n, size_t *from)
 {
     if (n == 0) return pop_mark(p, from);
@@ -99,8 +99,8 @@ static enum container_result push_number(struct pickle *p, enum pickle_type type
     return CONTAINER_OK;
 }
 
-/* Adds a text to p->texts, which has room: no text is longer than what it is read from, and each
- * has a byte for its opcode. */
+/* Adds a text to p->texts, which has room: no text is longer than its source, and the source has a
+ * byte more, the opcode. */
 static void add_text(struct pickle *p, uint32_t node, const void *text, size_t size)
 {
     struct pickle_node *const n = &p->nodes[node];
@@ -139,8 +139,8 @@ static enum container_result push_global(struct pickle *p)
     return CONTAINER_OK;
 }
 
-/* The same from two texts on the stack, which may be used again and again: what all of these take
- * together is bounded, and leaves room for what is still to be read. */
+/* The same from two texts on the stack. These may be used again and again: so the room for all is
+ * bounded, and leaves enough for what is still to be read. */
 static enum container_result push_stack_global(struct pickle *p)
 {
     uint32_t module, name;
@@ -193,7 +193,7 @@ static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t 
     return CONTAINER_OK;
 }
 
-/* The stack from `from` on goes into the container: pairs of key and value, or items. */
+/* Moves the stack from `from` on into the container: pairs of key and value, or items. */
 static enum container_result add_items(struct pickle *p, uint32_t node, size_t from, int has_keys)
 {
     const unsigned type = p->nodes[node].type;
@@ -207,7 +207,7 @@ static enum container_result add_items(struct pickle *p, uint32_t node, size_t f
     return CONTAINER_OK;
 }
 
-/* To the container that lies below the n things that are added. */
+/* Adds the top n things to the container that lies below them. */
 static enum container_result add_to_container(struct pickle *p, size_t n, int has_keys)
 {
     size_t from;
@@ -227,7 +227,7 @@ static enum container_result make_tuple(struct pickle *p, enum pickle_type type,
     return push(p, node);
 }
 
-/* n: of what the opcode takes: function, arguments, perhaps arguments with names. */
+/* n: how many things the opcode takes: function, arguments, perhaps arguments with names. */
 static enum container_result make_call(struct pickle *p, unsigned n)
 {
     uint32_t node, function, arguments, names;
@@ -301,7 +301,7 @@ static enum container_result push_int(struct pickle *p, unsigned bytes)
     return push_number(p, PICKLE_INT, bytes == 4 ? (int64_t)(int32_t)(uint32_t)x : (int64_t)x);
 }
 
-/* What says nothing of tensors. */
+/* Skips what says nothing of tensors. */
 static enum container_result skip(struct pickle *p, unsigned bytes)
 {
     uint64_t ignored;
@@ -384,7 +384,7 @@ static enum container_result run_pickle(struct pickle *p)
     TRY(make_node(p, PICKLE_OTHER, &none)); /* number 0 */
     TRY(container_grow(&p->links, 1, &p->links_room, sizeof *p->links));
     p->n_links = 1;
-    /* texts as they are read, and as many bytes of globals that are put together */
+    /* texts as they are read, and as many bytes for globals that are put together */
     p->texts = (char *)malloc(2 * p->size + 2);
     if (!p->texts) return CONTAINER_MEMORY;
     for (;;) {

@@ -7266,8 +7266,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block: the header, the payload, and the content are each checked before anything is
- * done with them. In order, with what it is called when it fails:
+/* Decoding a block: header, payload and content are each checked before they are used. The checks
+ * in order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -7278,13 +7278,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
- * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
+ * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
  * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
  * is enough for any payload. */
 
-/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
- * there is a prediction; else plain planes. base: NULL where there is none. */
+/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
+ * there is a prediction; else plain planes. base: NULL if there is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -7297,9 +7297,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
- */
+/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
+ * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -7316,8 +7315,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* The payload of a block that has a prediction is what was written: all that can be told without
- * the prediction. */
+/* Checks that the payload of a block with a prediction is what was written. Without the prediction
+ * no more can be checked. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -7328,10 +7327,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction, but if dst is the same: then
- * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
- * the block is in. */
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
+ * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
+ * dst as it was. is_own: base is made of the file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -7340,8 +7338,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
-    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
+    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -7376,8 +7374,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
- * the caller cannot know better. */
+/* Errors of the header come before errors of the arguments that depend on it: without the header
+ * the caller cannot know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -7855,13 +7853,13 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #if !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
-/* What differs between two arrays, for receivers of a delta that take indices and values. It is
- * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
- * so it is the same for all codings, and a base that the caller's copy differs from is no case of
- * its own. Decoding takes longer than this. */
+/* What differs between two arrays, for receivers of a delta that take indices and values. It
+ * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
+ * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
+ * longer than this. */
 
-/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
- * are taken while they are in the first cache. */
+/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
+ * begins at element number `from`. */
 static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
                              uint32_t from, unsigned width)
 {
@@ -11482,48 +11480,47 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, without what lies between.
+/* Reading by the index: any bytes of any file, and nothing else.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place: through all links of a chain of deltas, where all are cut alike.
- * Where they are not, a link is asked for less than a block, again and again for neighbours. It
- * then decodes to a *window*, from which the next questions are answered. What all of that may cost
- * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
- * while a prediction is read.
+ * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
+ * place first: through all links of a chain of deltas, if all have the same blocks. If not, a link
+ * is asked for parts of a block, again and again for neighbours. It then decodes to a *window*,
+ * which answers the next requests. The cost of all that is bounded (work.h). Links share the
+ * buffers of a lender: so nothing of the coder may be in use while a prediction is read.
  *
- * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
+ * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
 struct lmc_reader {
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs; else none */
+    /* bytes of the source in memory, from held_at on: its end, while it is opened; later the code
+     * of several runs; or none */
     lmc__buffer held;
-    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    /* of what is being read whole; the body of the section of hashes, after the first request */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
+    /* predictions of blocks that are not wanted whole: from another snapshot; from this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or the own one */
+    /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
+    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
-    /* snapshots of the chain that are known to be read by this meter, this one included */
+    /* snapshots of the chain that this meter is known to count, this one included */
     uint64_t n_links;
-    /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
+    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
-    /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
+    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
-    size_t struct_size;                     /* of that, which begins with this one */
+    void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
+    size_t struct_size;                     /* of the larger one, which begins with this */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -11540,19 +11537,19 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Block i of a run whose rows were read. Valid until those of another run are. */
+/* Block i of a run whose rows were read. Valid until the rows of another run are read. */
 static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
     return (const lmc__block_place *)(const void *)r->tables.blocks.data +
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* Bytes of the file's end that are read at first: in one request, for a source that is far away.
- * They hold the index of about a thousand tensors. */
+/* So many bytes of the file's end are read first, in one request: the source may be far away. They
+ * hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* All of it. What ends in bytes that are held comes from there, as far as they have it. The
- * callback is not called for no bytes. */
+/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
+ * nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -11565,7 +11562,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Bytes of the source, and nothing else, to a buffer. */
+/* Fills a buffer with bytes of the source alone. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -11576,7 +11573,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same to those that are held, of which none are then on errors. */
+/* The same for the held bytes. After an error none are held. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -11590,9 +11587,9 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before the tail, which is held, as many bytes before it are read, too, and held then: they have
- * the rows of most files. */
+/* Reads the INDX section, which is at that place and within the file, to empty tables. If it begins
+ * before the held tail, as many bytes as that has are read before it, too, and held instead: they
+ * have the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -11624,9 +11621,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
- * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the
- * room for what is kept of them. */
+/* Finds where the blocks of a run are, once. code: all of the run's, where the headers of its
+ * blocks say it. NULL: the rows of BLKS say it. They are read to the second half of the room; the
+ * first is for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -11672,9 +11669,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
- * open the file: whoever wants them will be told. */
+/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
+ * all the same: the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -11693,10 +11690,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
- * header. A second one for what of a large index lies before it. The header itself is read where it
- * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
- * be. Header, index and trailer must leave nothing out. */
+/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
+ * the rows. A second one takes what lies before the tail of a large index. The header itself is
+ * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
+ * file may be. Nothing may lie between what header, index and trailer describe. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -11731,8 +11728,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
- * stream then. NULL: there is no such file, or it has not so many. */
+/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
+ * stream. NULL: there is no such file, or it has fewer bytes. */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -11745,8 +11742,8 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
 }
 
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without
- * runs first_run. */
+ * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
+ * gives first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -11756,11 +11753,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once; with parallel_reads each worker reads a block. */
+/* At most so much code is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
- * ends there. At an end of the run no rows are wanted. */
+/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
+ * with is_end where it ends. At an end of the run no rows are needed. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -11775,8 +11772,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request. */
+/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
+ * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -11824,8 +11821,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+ * That of a block that is wanted whole goes to its place in dst, where the block is then decoded.
+ * That of others, at most the first and the last, goes to a buffer. So neighbours are read in one
+ * request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11880,8 +11878,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or with parallel_reads will be, in c->in[0]. */
+/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
+ * in c->in[0], or will be, with parallel_reads. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11919,9 +11917,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
- * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
- * has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
+ * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
+ * wave. has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -11943,7 +11941,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
-            r->digester = NULL; /* other bytes than those that are wanted */
+            r->digester = NULL; /* predictions are not the wanted bytes */
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
@@ -11961,8 +11959,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large,
- * the code is read in one request, and its rows are made of it. */
+/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
+ * code is read in one request, and its rows are made of that. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -11985,10 +11983,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
- * asked for from front to back is decoded once, and what is asked for here and there costs a block.
- * Where a neighbour is damaged, the block is read alone. */
+/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
+ * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
+ * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -12010,8 +12008,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+ * there are three ways to read the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to out, as many whole blocks as there are;
@@ -12052,7 +12050,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
+/* A request: of the reader's caller if there are no windows, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -12071,9 +12069,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
- * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
- * files is checked again. */
+/* How a reader's origin reads back its own file: by windows of its own, for the others may have
+ * what is just being read. These bytes refer to nothing of this snapshot (lmc__add_run); in damaged
+ * files that is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -12093,8 +12091,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
+ * the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -12122,7 +12120,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* What is read whole is checked; of a damaged file nobody asks that much. */
+/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -12143,14 +12141,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another file's. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* Of a tensor that is the reader's own the fingerprint is that of the index. */
+/* If the tensor is the reader's own, its fingerprint must be that of the index. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -12158,7 +12156,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* nobody knows what it must be */
+    uint32_t crc; /* there is none to compare with */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)

@@ -48,7 +48,7 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
     return 0;
 }
 
-/* b: the argument, some view of which the file belongs to */
+/* b: the argument; the file belongs to one of its views */
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
                               const struct options *o)
 {
@@ -69,7 +69,7 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
-/* Takes over full. */
+/* Owns full from now on. */
 static struct base_file *add_base_file(struct base *b, const char *path, char *full,
                                        const struct stat *st)
 {
@@ -82,12 +82,12 @@ static struct base_file *add_base_file(struct base *b, const char *path, char *f
     return f;
 }
 
-/* How files become those of a base, or of what is read as if it were one. */
+/* How files become files of a base, or of something that is read like one. */
 struct taking {
     const struct base *owner; /* the argument, of which the base may be a view; NULL: nothing is
                                       identified */
     const struct listing *entries; /* of the argument; a single file has the empty path */
-    const lmc_file *const *found;  /* what each entry has, NULL: it is left out; or NULL: look */
+    const lmc_file *const *found;  /* the file of each entry, NULL: none; or NULL: look */
     int is_strict;                 /* a single file must be what its name says, or is plain bytes */
 };
 
@@ -150,7 +150,7 @@ static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset
 static int take_files(struct base *b, const struct taking *t, const struct options *o)
 {
     int code = CODE_OK;
-    forget_base_files(b); /* of an attempt for the input before this one */
+    forget_base_files(b); /* left from the input before this one */
     for (size_t i = 0; i < t->entries->n && code == CODE_OK; i++)
         if (t->found ? t->found[i] != NULL : is_stored(&t->entries->entries[i], t->entries))
             code = take_file(b, t, i, o);
@@ -175,7 +175,7 @@ static int take_base_files(struct base *b, int is_identified, int is_strict,
     return code;
 }
 
-/* That what was read is what was identified. */
+/* Checks that the files that were read are those that were identified. */
 static int check_base(const struct base *b)
 {
     struct stat st;
@@ -207,7 +207,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
-        /* else its own base has failed */
+        /* otherwise the fault is in its own base */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
     }
@@ -288,7 +288,7 @@ static int is_only_parent(const lmc_file *const *files, size_t n, const char *pa
     return result;
 }
 
-/* The entries of the base as files of the snapshot: found[i], NULL for a mere parent. 0: no fit. */
+/* Finds the snapshot's file of each base entry: found[i], NULL for a mere parent. 0: no fit. */
 static int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                          const lmc_file **found)
 {
@@ -379,7 +379,7 @@ static int find_next(struct archive *a, struct base **base, const struct options
     return code;
 }
 
-/* A link that is not needed now gives back what it has open. */
+/* Closes what a link has open that is not needed now. */
 static void put_away(struct base *b)
 {
     free_replica(&b->replica);
@@ -399,8 +399,8 @@ static int open_again(struct archive *a)
     return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
 }
 
-/* From now on what is below b is not read any more, but perhaps by those who have prepared it for
- * themselves before: only links of this walk are put away. */
+/* From now on b does not read the links below it. Other links may have prepared some of these for
+ * themselves: so only links of this walk are put away. */
 static int replace_links(struct base *b)
 {
     int code = make_replica(&b->replica, &b->archive);
@@ -417,7 +417,7 @@ static int replace_links(struct base *b)
     return code;
 }
 
-/* An identified link, above one that is ready (NULL: it needs none). */
+/* Prepares an identified link; below is ready (NULL: it needs none). */
 static int prepare_link(struct base *b, struct base *below)
 {
     int code = CODE_OK;
@@ -453,7 +453,7 @@ static void add_walked(struct walked *l, struct base *b)
     if (l->n > MAX_LINKS && b->is_archive) put_away(b);
 }
 
-/* Down to what needs no base, or is ready: *ready, else NULL. */
+/* Walks down to a link that is ready (*ready), or that needs no base (*ready is NULL). */
 static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct options *o)
 {
     for (;;) {
@@ -464,7 +464,7 @@ static int walk_down(struct walked *l, struct base *b, struct base **ready, cons
         if (b->is_visited)
             return fail(CODE_BASE, b->name, "is a delta that needs itself: the bases form a loop");
         if (b->is_archive && b->archive.is_delta) {
-            b->is_visited = 1; /* by which find_base() prefers others */
+            b->is_visited = 1; /* find_base() prefers others */
             code = find_next(&b->archive, &next, o);
         }
         add_walked(l, b);
@@ -502,7 +502,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 
 /* -- files that are read as if they were a snapshot -- */
 
-/* Of what has a name: whether it may be something else than a snapshot. */
+/* If it has a name: whether it may be something else than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
     return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
@@ -601,7 +601,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
         parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
-        a.is_delta = 0; /* what is wrong is found again when it is restored */
+        a.is_delta = 0; /* restoring it finds the error again */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;

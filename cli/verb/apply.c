@@ -1,11 +1,11 @@
 /* apply.c - lmc apply: deltas that turn their base into what comes next, in place
  * SPDX-License-Identifier: MIT
  *
- * Nothing of a target is changed before all deltas are known to be whole, as far as that shows
- * without their base, and its fingerprint is known to be that of the base; or, if that
- * is to be trusted, before as much of it as fills a slot has agreed with the checksums of the
- * delta, as each block does before it is written. See apply_journal.h for what a crash leaves. A
- * target whose layout changes is restored beside itself and exchanged.
+ * A target is not changed before two checks. All deltas are whole, as far as can be seen without
+ * their base. And the target's fingerprint is that of the base; or, if the base is to be trusted,
+ * as much of it as fills a slot agrees with the checksums of the delta. Each block must agree so
+ * before it is written. See apply_journal.h for what a crash leaves. If the layout changes, the
+ * target is restored beside itself, and the two are exchanged.
  */
 #include "verbs.h"
 
@@ -56,7 +56,7 @@ static int spool_input(const struct apply *a)
     return code;
 }
 
-/* Looks what the argument is. */
+/* Finds out what the argument is. */
 static int look_at_delta(struct apply *a, struct delta *d)
 {
     struct archive archive;
@@ -91,7 +91,7 @@ static int look_at_delta(struct apply *a, struct delta *d)
     return code;
 }
 
-/* That each delta goes on where the one before it ends. */
+/* Checks that each delta begins where the one before it ends. */
 static int check_order(const struct apply *a)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
@@ -147,7 +147,7 @@ static int fail_target(const struct apply *a, const struct delta *d)
     return code;
 }
 
-/* Links are no part of what is applied block by block. */
+/* Applying block by block does not touch links: this updates them. */
 static int update_target_links(struct apply *a, const struct archive *archive)
 {
     struct links links;
@@ -158,7 +158,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     return code;
 }
 
-/* To be asked before anything is changed by the delta: what it does not know is the user's. */
+/* To be called before the delta changes anything: links that it does not know are the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
     struct links links, before = {0};
@@ -211,7 +211,7 @@ static int forget_journal(struct apply *a)
     return remove_journal(&a->journal);
 }
 
-/* Keeps the delta that was applied: its files are now the target's, for the next one. */
+/* Keeps the applied delta for the next one: its files are now those of the target. */
 static void keep_last(struct apply *a, const struct archive *delta)
 {
     if (a->has_last) {
@@ -275,7 +275,7 @@ static enum lmc_status rewrite_bytes(void *user, const void *data, size_t size)
         w, hand_to_journal(w->journal, w->file_number, offset, (const unsigned char *)data, size));
 }
 
-/* Called by whoever plans blocks, never at the same time as rewrite_bytes. */
+/* Called while blocks are planned, never at the same time as rewrite_bytes. */
 static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -285,7 +285,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     return stop_rewrite(w, code);
 }
 
-/* What is known of the damage: it lies behind the bytes that were handed on. */
+/* Reports the damage: it lies somewhere behind the bytes that were handed on. */
 static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
 {
     if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
@@ -314,7 +314,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&
-        options.done_size) /* no such number: the side file is of something else */
+        options.done_size) /* no such number: the side file is another one's */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status != LMC_OK)
         code =
@@ -331,8 +331,8 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta of the target's layout; if that is half applied, the journal is of this
- * delta. *is_wrong: the target is something else, and nothing was changed or said. */
+/* Applies an open delta of the target's layout; if it is half applied already, the journal belongs
+ * to it. *is_wrong: the target is something else, and nothing was changed or said. */
 static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
@@ -365,8 +365,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
     if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
-    if (code == CODE_OK ||
-        (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
+    if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* as if this had not begun */
         code = worse(code, remove_journal(j));
     else if (status != LMC_ERR_BASE_WRONG)
         say(a->name, "is left half applied; once the cause is gone, give the same command again, "
@@ -375,7 +374,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
     return code;
 }
 
-/* Restores a delta that changes the layout beside the target, which it replaces then. */
+/* If a delta changes the layout: restores it beside the target, then replaces the target. */
 static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
 {
     struct restore r;
@@ -406,7 +405,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if that is known to be it. *is_wrong: it is not, and nothing was said. */
+/* base: the target, if it is known to be the base. *is_wrong: it is not, and nothing was said. */
 static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
                        int *is_wrong)
 {
@@ -445,7 +444,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     return code;
 }
 
-/* *number: of the delta that the side file is of, if it is one of these. */
+/* *number: of the delta that the side file belongs to, if that is one of these. */
 static int find_interrupted(struct apply *a, size_t *number)
 {
     struct journal *const j = &a->journal;

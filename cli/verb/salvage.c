@@ -26,7 +26,7 @@ struct loss {
 struct salvage {
     const struct options *o;
     struct archive archive;
-    lmc_salvage *salvage;      /* whose reader is the archive's */
+    lmc_salvage *salvage;      /* its reader is the archive's */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
     FILE *scratch; /* without a name, with the lists of salvage.json; NULL: it is not open */
@@ -58,7 +58,7 @@ struct lost_part {
     enum lmc_status status;
 };
 
-/* The first loss that ends behind start: they ascend. */
+/* The first loss that ends behind start: losses are in ascending order. */
 static size_t find_loss(const struct salvage *s, uint64_t start)
 {
     size_t low;
@@ -66,7 +66,7 @@ static size_t find_loss(const struct salvage *s, uint64_t start)
     return low;
 }
 
-/* Of loss number *i what lies within [start, end), and on to the next; 0: there is no more. */
+/* The part of loss number *i within [start, end); then *i is the next. 0: there is no more. */
 static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, uint64_t end,
                           enum lmc_dtype dtype, struct lost_part *part)
 {
@@ -94,7 +94,7 @@ static uint64_t count_lost(const struct salvage *s, uint64_t start, uint64_t end
     return n;
 }
 
-/* To the list, and with is_printed to the table. */
+/* Writes losses to the list, and with is_printed to the table. */
 static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype,
                        int is_printed)
 {
@@ -156,7 +156,7 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     end_json(&s->list, '}');
 }
 
-/* where: the name of what was recovered of a file, below the output; NULL: nothing was. */
+/* where: the name, below the output, of what was recovered of the file; NULL: nothing was. */
 static void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                         const char *where)
 {
@@ -215,7 +215,7 @@ static int is_undamaged(const struct salvage *s)
            d->n_sections == 0;
 }
 
-/* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end
+/* -- salvage.json: the lists go to a scratch file, as the text before them is known only at the end
  * -- */
 
 static int begin_report(struct salvage *s)
@@ -338,7 +338,7 @@ static int conclude(const struct salvage *s)
 
 /* -- what is recovered -- */
 
-/* The name below the output of a file that is not complete yet; then it goes where it belongs. */
+/* The name, below the output, of a file that is not complete yet. Then it is moved to its place. */
 #define PART "part"
 
 /* directory: below the output; NULL: nothing of it is kept. *where: its name there, or NULL. */
@@ -373,7 +373,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
     last->status = range->status;
 }
 
-/* What a file is called whose FILE section is lost, or that has no name of its own. */
+/* A name for a file whose FILE section is lost, or that has no name of its own. */
 static char *name_part(const struct salvage *s, size_t number, const lmc_file *file)
 {
     const char *name = base_name(s->archive.name);
@@ -392,7 +392,7 @@ static int next_range(struct salvage *s, lmc_salvage_range *range, int *is_end)
     return status == LMC_OK ? CODE_OK : fail_archive(&s->archive, status);
 }
 
-/* File number n; *range: its first range, then that of the next file. */
+/* Recovers file number n. *range: its first range; it becomes that of the next file. */
 static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, int *is_end)
 {
     const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
@@ -435,7 +435,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
     return code;
 }
 
-/* Blocks without a place. */
+/* Recovers blocks without a place. */
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
@@ -468,8 +468,8 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     return code;
 }
 
-/* The base that the header names, wherever restoring finds it. One that was given must be it; where
- * nobody has named any and none is found, what does without it is recovered. */
+/* Finds the base that the header names, as restoring does. A given base must be that one. If none
+ * is given and none is found, only what needs no base is recovered. */
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct options *o = s->o;
@@ -477,7 +477,7 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
     if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
     struct base *b = find_base(&s->archive, o, &code);
     if (b && code == CODE_OK) code = prepare_base(b, o);
-    if (!b || code != CODE_OK) return CODE_OK; /* what is wrong with one was said */
+    if (!b || code != CODE_OK) return CODE_OK; /* its error was reported */
     o->bases->code = CODE_OK;
     *base = &b->source;
     s->archive.lender = b->is_archive ? b->archive.reader : NULL;
@@ -486,7 +486,7 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
     return CODE_OK;
 }
 
-/* The base: the one that the header names; where that is damaged, the first that is given, for
+/* The base: the one that the header names. If the header is damaged: the first that is given, as
  * every block knows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
@@ -506,7 +506,7 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     lmc_reader_options options = {0};
     options.base = base;
     options.lender = s->archive.lender;
-    lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
+    lmc_reader_free(s->archive.reader); /* only the search for the base needed it */
     lmc_salvage_free(s->salvage);
     enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
@@ -535,14 +535,14 @@ static int open_with_base(struct salvage *s)
     return code == CODE_OK ? open_salvage(s, base) : code;
 }
 
-/* Symbolic links, if the index that names them is there, below whole/. */
+/* Makes symbolic links below whole/, if the index that names them is there. */
 static void salvage_links(struct salvage *s)
 {
     struct links links, symbolic = {0};
     char *root;
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
-    for (size_t i = 0; i < links.n; i++) { /* of hard ones, each is a file */
+    for (size_t i = 0; i < links.n; i++) { /* hard ones are files */
         struct link *l = &links.list[i];
         if (l->type == LINK_HARD) continue;
         add_link_record(&symbolic, l->type, l->path, l->target);

@@ -53,7 +53,7 @@ static void look_into(struct look *k, const char *root, const char *path)
     free(full);
 }
 
-/* Whether the file or tree changes shows by two looks. Nothing is reported. */
+/* Two looks show whether the file or tree changes. Nothing is reported. */
 static struct look look_at(const char *path)
 {
     struct look k = {0};
@@ -63,7 +63,7 @@ static struct look look_at(const char *path)
     return k;
 }
 
-/* What it is called in the series. To be freed. */
+/* The source's name in the series. To be freed. */
 static char *name_of_source(const char *path)
 {
     static const char suffix[] = ".safetensors";
@@ -87,8 +87,8 @@ static int is_or_holds(const char *outer, const char *inner)
     return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
-/* That it is something a series takes, and that it does not hold the series. To be done before the
- * series is begun. */
+/* Checks that a series takes such a source, and that it does not hold the series. To be called
+ * before the series is begun. */
 static int check_newcomer(const char *path, const struct options *o)
 {
     struct stat st, link;
@@ -133,7 +133,7 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     return code;
 }
 
-/* When what is on the disk, in that file, was compared with it. */
+/* To be called after the source was compared with the file on the disk. */
 static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
                            const struct options *o)
 {
@@ -179,7 +179,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
 
-/* Whether the names have the same text before their first digits that differ: names of one row. */
+/* Whether two names are of one row: the text before the first digits that differ is the same. */
 static int are_alike(const char *a, const char *b)
 {
     size_t i = 0;
@@ -188,7 +188,7 @@ static int are_alike(const char *a, const char *b)
     return is_digit(a[i]) && is_digit(b[i]);
 }
 
-/* Snapshots that come in another order than they were made in differ by more than they need to. */
+/* Warns of snapshots that come in another order than they were made: their deltas are larger. */
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {
@@ -228,8 +228,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     return code;
 }
 
-/* Reserves the name, makes the snapshot, confirms it, removes the source if asked: each when the
- * disk has what was before. */
+/* Reserves the name, makes the snapshot, confirms it, removes the source if asked: each step begins
+ * when the disk has the one before. */
 static int add_newcomer(struct series *s, const struct newcomer *c, const char *name, int verifies)
 {
     const char *source = base_name(c->path);
@@ -245,19 +245,19 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     code = save_manifest(s);
     if (code != CODE_OK) return code;
     code = make_snapshot(s, c, e, verifies, &is_made);
-    if (code != CODE_OK) { /* as if it had not been begun; if this fails, who comes next does it */
+    if (code != CODE_OK) { /* undone; if this fails, the next command does it */
         if (is_made && unlink(e->path) != 0)
             return worse(code, fail_errno(e->path, errno, "cannot remove it"));
         drop_entries(s, STATE_ADDING, NULL);
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(s); /* after an error nobody knows whether it has it: the source stays */
+    code = save_manifest(s); /* after an error the manifest may lack it: the source stays */
     return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, s->o) : code;
 }
 
-/* A source of which the series has a snapshot already. What is left of it after a kill goes if it
- * is the same. */
+/* The series has a snapshot of this source already. What a kill has left of the source is removed
+ * if it is the same. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -279,14 +279,14 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     return code == CODE_OK ? remove_newcomer(c, e, s->o) : code;
 }
 
-/* Another lmc that watches has done it while this one waited. */
+/* Another lmc that watches has added it while this one waited. */
 static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
 {
     struct stat st;
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
-/* is_watched: by watch, which is content if another one has done it meanwhile. */
+/* is_watched: called by watch, which accepts that another one has added it meanwhile. */
 static int add_source_to_series(const char *path, const char *name, int is_watched,
                                 const struct options *o)
 {
@@ -331,8 +331,8 @@ int series_add(const struct options *o)
 struct watched {
     char *name;
     uint64_t digest;
-    double since; /* it was so, by the clock of this machine */
-    double tried; /* and could not be added; or, told_of: is left there for good; 0: not tried */
+    double since; /* when it was first seen so, by the clock of this machine */
+    double tried; /* when adding it last failed; 0: never. is_told: it is left there for good */
     int is_told;
 };
 
@@ -367,7 +367,7 @@ static int is_watched(const struct watch *w, const char *name)
     return result;
 }
 
-/* Those that are there now, with what is known about them from before. */
+/* Lists the entries that are there now, with what was known about them before. */
 static int list_watched(struct watch *w)
 {
     struct watched *list = NULL;
@@ -390,8 +390,8 @@ static int list_watched(struct watch *w)
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
-/* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe
- * the file's own times and the clock, of which either may be wrong. */
+/* It has not changed for the settle time, as seen from here. With --once there is only one look,
+ * and the file's own times and the clock must do: either may be wrong. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
 {
     double settle = (double)w->o->settle, age;
@@ -407,7 +407,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
 }
 
-/* What is in the series and does not go has nothing more to be done to it. */
+/* Nothing is left to do: it is in the series, and is not to be removed. */
 static int is_finished(const struct watch *w, struct watched *e, const struct snapshot *added)
 {
     if (!added || (w->o->remove_source && added->state == STATE_KEPT)) return 0;
@@ -437,7 +437,7 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
             !(added && e->is_told)) {
             code = add_source_to_series(path, name, 1, w->o);
             if (code != CODE_OK) e->tried = now();
-            e->is_told = added && code != CODE_OK; /* it differs, and will until it changes */
+            e->is_told = added && code != CODE_OK; /* it differs from the snapshot */
         }
     }
     free(path);

@@ -11,8 +11,8 @@
 #include "codec/get_delta.h"
 #include "codec/get_quantised.h"
 
-/* Decoding a block: the header, the payload, and the content are each checked before anything is
- * done with them. In order, with what it is called when it fails:
+/* Decoding a block: header, payload and content are each checked before they are used. The checks
+ * in order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -23,13 +23,13 @@
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
- * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
+ * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
  * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
  * is enough for any payload. */
 
-/* The payload of a block that is not stored, by its layout: quantised elements; classes, where
- * there is a prediction; else plain planes. base: NULL where there is none. */
+/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
+ * there is a prediction; else plain planes. base: NULL if there is none. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -42,9 +42,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
- */
+/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
+ * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -61,8 +60,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* The payload of a block that has a prediction is what was written: all that can be told without
- * the prediction. */
+/* Checks that the payload of a block with a prediction is what was written. Without the prediction
+ * no more can be checked. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -73,10 +72,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes; NULL
- * where there is none, and not used where the block has no prediction, but if dst is the same: then
- * dst stays what it is where the block turns out to be damaged. is_own: it is made of the file that
- * the block is in. */
+ * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
+ * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
+ * dst as it was. is_own: base is made of the file that the block is in. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -85,8 +83,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root takes it */
-    if (sum) streaming.is_on = 0;                           /* for it is taken in the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
+    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -121,8 +119,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
- * the caller cannot know better. */
+/* Errors of the header come before errors of the arguments that depend on it: without the header
+ * the caller cannot know these. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)

@@ -8,37 +8,37 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* The search for a grid: the coarsest one that keeps to a bound, or the finest one of a size.
+/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
  *
- * A grid is used for the sample, which tells its error and its size. Both are known functions of
- * how coarse it is: an octave makes errors twice as large (NMSE four times), and takes one bit from
- * each element. So the next grid is the one that should just do. */
+ * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
+ * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
+ * element. So the next grid is the one that should just do. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser for a bound. What
- * does not hold it by then is kept without loss. */
+/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
+ * If none holds the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Scales take about 12 bits when coded: with 16 elements nearly one bit each, with 256 less than a
- * 20th of one. */
+/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
+ * for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* What is asked by bits is less by 11/32: for headers, and codes that are whole bits; and as tables
- * of 2^bits values took when coded. */
+/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
+ * bits: as much as tables of 2^bits values took when coded. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as
- * many low bits are cut off as the largest number then has beyond 8.
+/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
+ * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
  *
  *     symbols          1 ......... first ....... last ......... n_points
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The points of the scale itself and of zero, which is q = 0 of a linear grid, stay in it: as min
- * must be at most 0. Low bits hardly compress: they are counted as they are, High by its entropy;
- * 4 bytes and an element for each exception; and scales. n: of the sample. */
+ * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
+ * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
+ * and an element for each exception; and scales. n: elements of the sample. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 {
     lmc_quantizer *const q = f->q;
@@ -49,7 +49,7 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
     uint64_t bits;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
-    /* With signs, both of the first point's and of the last one's. */
+    /* With signs, both symbols of the first point and of the last. */
     f->first = first -= (first - 1) & sign;
     f->last = last += last & sign;
     q->params.low_bits = 0;
@@ -68,8 +68,8 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 }
 
 /* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
- * n_exceptions is told to the caller as of the whole tensor: one chunk stands for as many as are in
- * a stride. More than a 100th of exceptions, of 8 bytes with F32, take more than 0.6 bits for each
+ * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
+ * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
  * element. */
 static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
@@ -113,9 +113,8 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     return LMC_OK;
 }
 
-/* How much coarser or finer the grid at hand must become, in units of LMC__OCTAVE: it takes more
- * bits than `bits`; or, if that is 0, loses more than `bound`. Negative: it could be as much finer
- * or coarser. */
+/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
+ * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
@@ -125,12 +124,12 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
-/* From the finest grid on: for a size it becomes only coarser; for a bound coarser, until it is too
- * coarse, then only finer. What is within two steps is good enough. A logarithmic grid has the step
- * that follows from its bound.
+/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
+ * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
+ * the step that follows from its bound.
  *
- * A small sample is enough for a size, and so for logarithmic grids. Of others it finds a grid that
- * the large one is then asked about. It does not reject tensors either. */
+ * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
+ * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;

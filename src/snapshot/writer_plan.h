@@ -18,15 +18,15 @@
 #include "snapshot/work.h"
 #ifndef LMC_NO_ENCODER
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
- * predicted by. A run is all of one dtype and one kind of prediction:
+/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+ * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
  * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
- * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * next snapshot, are cut alike. Small neighbours share a run, which saves headers and trees. Bytes
  * between tensors are AUTO.
  *
  * What predicts them:
@@ -40,28 +40,28 @@
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so the bytes written are the same however the file
+ * The plan depends on descriptions alone: so the output is the same, in whatever pieces a file
  * comes. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have, as each tensor has its own statistics. */
+/* Elements of a block in a run that several tensors share, if it is not predicted: half of the
+ * usual number, as each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* Such a run ends behind one of them by its name and size alone, every so many bytes on average: so
- * blocks are the same again behind a tensor that has changed, for stores that keep equal ranges of
+/* Such a run ends after so many bytes on average. Only a tensor's name and size decide if it ends
+ * there: so blocks behind a changed tensor stay the same, for stores that keep equal ranges of
  * bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
+/* Up to so many bytes between tensors, or of a tensor of another dtype, belong to the run of small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Bytes between tensors that may be headers. A tensor of at most TINY_SIZE bytes between two of
- * them is coded with them. So many sizes are remembered. */
+/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
+ * two gaps is coded with them. MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -79,18 +79,18 @@ struct lmc_writer {
     lmc__buffer metadata, sections;
     lmc__buffer contents; /* what quantising made of the wave's blocks */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* of the run at hand; its section, to be written before its first block */
+    /* the segments of the run at hand; its section, written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
+    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
+     * unknown */
     lmc__buffer carry;
     /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
     lmc__buffer quantizers;
     /* small files that wait to be written together (writer_groups.h): their bytes, one after
      * another; CRC and fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back: read_block */
+    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
+     * content; and the block that was read back, number read_block */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
@@ -104,13 +104,13 @@ struct lmc_writer {
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* what it costs to read all predictions so far */
-    /* the last ones, each of another size; the next goes where the oldest is */
+    /* the last gaps, each of another size; a new one replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
     size_t n_waiting; /* how many files wait, the last of the listing */
     int in_group;     /* they are being written */
     int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    /* with a base: one of the files is not the base's, so the base cannot be overwritten */
     int is_moved;
 
     /* the file at hand, in the listing */
@@ -121,14 +121,14 @@ struct lmc_writer {
     lmc__digester digester;
     uint64_t position; /* bytes of its stream that are in runs begun so far */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
+    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
     /* the run at hand; where it is from: */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors, and their blocks are finer */
+    int is_shared;                  /* by several tensors; its blocks are smaller */
     uint64_t run_left;              /* bytes of it that are in no job yet */
     uint64_t wave_start;            /* of the wave that is planned, within the stream */
     uint32_t block;                 /* number of the next block */
@@ -144,7 +144,7 @@ static int lmc__is_size_unknown(const lmc_writer *w)
 
 /* -- what was written, as it can be read back -- */
 
-/* Of the file's tensors the first that does not end before offset. */
+/* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 {
     size_t i;
@@ -153,8 +153,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
- * moment, nor parts of elements. */
+/* Whether pieces of those bytes can be read as the snapshot has them. Updates, which need a second
+ * moment, cannot, nor can parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -190,7 +190,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* What predicts the run, of its own snapshot, is encoded. */
+/* The bytes of this snapshot that predict the run are encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -204,8 +204,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
- * snapshot is. */
+/* Reads bytes of a stream, of one file or several, from the caller, quantised where the snapshot
+ * is. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -266,8 +266,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation, and has
- * its second moment as a twin if it wants one. */
+/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
+ * generation. If it needs a second moment, the tensor has that as its twin. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -320,8 +320,8 @@ typedef struct lmc__unit {
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* That which has byte `at` of the stream at hand, of known size. *i: its number, of the tensors, or
- * in a group of the files; or that of the next tensor; or a lower one. */
+/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
+ * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -355,7 +355,7 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
+/* By the twin, if it can be read back; else .base is 0. size: of what has this twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -376,7 +376,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. Asked again, it is the same. */
+/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -401,8 +401,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at position: only a later run can refer to
- * that. */
+/* The tensor's twin is in the run that would begin at position: only a later run can refer to this
+ * one. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -412,7 +412,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
+/* Quantised runs have a table in each block: so their blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -422,7 +422,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
+/* Tensor t[1] may continue the run that ends with t[0]: elements stay whole, in a conversion, too
  * (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
@@ -434,7 +434,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* A run that t shares with others ends behind it. */
+/* Whether a run that t shares with others ends behind t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -442,16 +442,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* A tensor begins a run that ends at the result: at its own end, or at that of the last of the
- * small ones behind it that are coded alike. */
+/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
+ * that follow and are coded alike. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* What a run before left of it, when its twin was not there yet: segments of odd size are
-     * refused (R4-47). */
+    /* If t began in an earlier run, before its twin was there, an odd size may be left: such
+     * segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -479,8 +479,8 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* The run of the bytes before the first tensor, if the header text is among them: else nothing
- * changes. */
+/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+ * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
     const size_t size = w->header_size;
@@ -510,8 +510,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. */
+/* The earlier gap of the same size, if it can be read back. NULL: it cannot, or there is none, and
+ * then the gap at offset is remembered. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -526,8 +526,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* The run of the bytes between tensors, up to end, where the next one begins, if they repeat
- * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
+/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
+ * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -554,7 +554,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* The run from unit u on, of a known size. */
+/* Plans the run that begins with unit u, of a known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -579,8 +579,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction; not predicted if that would be too far away
- * (work.h). */
+/* The same for a predicted run. If its base is too far away, the segment is not predicted (work.h).
+ */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -599,14 +599,14 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: its
- * own. */
+/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
+ * the unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
+    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -649,10 +649,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. A run
- * has whole elements, but in a group; what does not fill one is left for a run of bytes, which
- * comes next. */
+/* Plans the run of the next bytes. At data there is at least one of them, and header_size if that
+ * is not 0. available: how many are known to come, if the file's size is unknown. Except in a
+ * group, a run has whole elements; a part of one is left for a run of bytes, which comes next. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;

@@ -5,13 +5,13 @@
 #include "kernels/strip.h"
 #include "kernels/changes.h"
 
-/* What differs between two arrays, for receivers of a delta that take indices and values. It is
- * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
- * so it is the same for all codings, and a base that the caller's copy differs from is no case of
- * its own. Decoding takes longer than this. */
+/* What differs between two arrays, for receivers of a delta that take indices and values. It
+ * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
+ * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
+ * longer than this. */
 
-/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
- * are taken while they are in the first cache. */
+/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
+ * begins at element number `from`. */
 static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
                              uint32_t from, unsigned width)
 {
