@@ -445,8 +445,9 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less for each element. 0: the
-                                 coarsest one that keeps to the bound */
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
+                                 element that is not zero. 0: the coarsest one that keeps to the
+                                 bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -12722,11 +12723,11 @@ typedef struct lmc__fit {
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
     /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
-     * least and the largest one that the grid is to have, what an element takes when coded, in bits
-     * times 2^16, and what is lost; or why it is of no use. */
+     * least and the largest one that the grid is to have; what an element takes when coded, and one
+     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
-    uint64_t bits;
+    uint64_t bits, bits_of_others;
     lmc__q32 error;
 } lmc__fit;
 
@@ -13128,15 +13129,18 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  *
  * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
  * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample. */
-LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
+ * and an element for each exception; and scales. n: elements of the sample, n_zero: how many are +0.
+ *
+ * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
+ * embedding that never occurred would let all others be finer, for nothing. */
+LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
     const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
     const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
     const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
-    uint64_t bits;
+    uint64_t bits, scales;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
     /* With signs, both symbols of the first point and of the last. */
@@ -13153,8 +13157,13 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
     bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
            ((uint64_t)q->params.low_bits * coded << 16) +
            ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
-    f->bits =
-        bits / n + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size);
+    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
+    f->bits = bits / n + scales;
+    memset(codes, 0, sizeof codes);
+    codes[0] = n_zero;
+    codes[1] = coded - n_zero;
+    if (coded) bits -= lmc__min64(bits, lmc__entropy_q16(codes, coded));
+    f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
 /* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
@@ -13170,6 +13179,7 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
     uint64_t at, seen = 0;
+    uint32_t n_zero = 0;
     size_t i, j, n, part;
     memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
@@ -13189,14 +13199,17 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
                 lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
                                 &losses);
             }
-            for (j = 0; j < part; j++) f->counts[symbols[j]]++;
+            for (j = 0; j < part; j++) {
+                f->counts[symbols[j]]++;
+                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
+            }
         }
         seen += n;
     }
     q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
     f->error =
         p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
-    lmc__measure_size(f, seen);
+    lmc__measure_size(f, seen, n_zero);
     f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
                       ? "more than 1 % of its elements are exceptions"
                       : NULL;
@@ -13208,8 +13221,9 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
-    if (bits) return ((int32_t)f->bits - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
-    excess = lmc__to_logarithm((float)(f->error | 1)) - lmc__to_logarithm((float)bound);
+    if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
+    excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
+    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
@@ -13239,6 +13253,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {
                 stride = large;
+                if (i) i--; /* that is not another grid */
                 continue;
             }
             if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
@@ -13253,7 +13268,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
         is_first = 0;
         lmc__coarsen(f->q, o->bits ? excess : -excess);
     }
-    return lmc__keep_lossless(f->q, "no grid holds the bound");
+    return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
 }
 
 /* == quantise/fit.h ============================================================================ */
@@ -16600,7 +16615,7 @@ typedef struct lmc__metadata_entry {
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. */
+ * where they are. keys NULL: they are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -16620,6 +16635,7 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
         LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        if (!keys) continue;
         entry.key_at = keys->size;
         LMC__TRY(lmc__append(keys, next.name, next.size));
         LMC__TRY(lmc__append(keys, NULL, 1));
@@ -19219,7 +19235,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     metadata = c.p = head + entries->size;
     c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
-    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
+    LMC__TRY(
+        lmc__parse_metadata(&c, n_metadata, r->options->metadata ? &r->keys : NULL, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
     LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==

@@ -10155,7 +10155,7 @@ typedef struct lmc__metadata_entry {
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. */
+ * where they are. keys NULL: they are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -10175,6 +10175,7 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
         LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        if (!keys) continue;
         entry.key_at = keys->size;
         LMC__TRY(lmc__append(keys, next.name, next.size));
         LMC__TRY(lmc__append(keys, NULL, 1));
@@ -11154,7 +11155,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     metadata = c.p = head + entries->size;
     c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
-    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
+    LMC__TRY(
+        lmc__parse_metadata(&c, n_metadata, r->options->metadata ? &r->keys : NULL, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
     LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==

@@ -368,8 +368,9 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less for each element. 0: the
-                                 coarsest one that keeps to the bound */
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
+                                 element that is not zero. 0: the coarsest one that keeps to the
+                                 bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */

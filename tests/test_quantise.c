@@ -390,7 +390,46 @@ static void test_fits(void)
             }
 }
 
-/* Why a tensor stays as it is; and what was wrong with the arguments. */
+/* A bound that a logarithmic grid meets exactly is held. And zeros do not make others finer: bits
+ * are of an element that is not zero, so with more of them the tensor is smaller. */
+static void test_exact_bounds_and_zeros(void)
+{
+    enum { N = 131072 };
+    uint8_t *const x = (uint8_t *)malloc(4 * N);
+    lmc_quantizer_info info;
+    double bits[3];
+    plan p;
+    size_t i;
+    unsigned k;
+    if (x == NULL) abort();
+    t_note("exact bounds");
+    memset(&p, 0, sizeof p);
+    p.dtype = LMC_F32;
+    p.n = N;
+    p.kind = K_GAUSS;
+    fill(x, NULL, N, 4, K_GAUSS, 7);
+    p.measure = LMC_MEASURE_RELATIVE;
+    for (k = 6; k <= 12; k++) {
+        p.bound = 1.0 / (double)(1u << k);
+        lmc_quantizer_free(fit(&p, x, 4 * N, NULL, NULL, &info));
+        CHECK(!info.is_lossless && info.loss.error <= p.bound);
+    }
+    p.measure = LMC_MEASURE_NONE;
+    p.bound = 0;
+    p.bits = 8;
+    p.group = 1024;
+    p.role = LMC_ROLE_FIRST_MOMENT;
+    for (k = 0; k < 3; k++) { /* none, a third, nine tenths of all groups are zero */
+        for (i = 0; i < N; i += 1024)
+            if (k && i / 1024 % 30 < (k == 1 ? 10 : 27)) memset(x + 4 * i, 0, 4096);
+        lmc_quantizer_free(fit(&p, x, 4 * N, NULL, NULL, &info));
+        CHECK(!info.is_lossless && info.bits <= 8);
+        bits[k] = info.bits;
+    }
+    CHECK(bits[1] < 0.85 * bits[0] && bits[2] < 0.3 * bits[0]);
+    free(x);
+}
+
 /* A group's scale is the mean of all of it, in however many pieces it is read: two of the same
  * elements, in another order, have the same. */
 static void test_long_groups(void)
@@ -421,6 +460,7 @@ static void test_long_groups(void)
     free(x);
 }
 
+/* Why a tensor stays as it is; and what was wrong with the arguments. */
 static void test_reasons(void)
 {
     static const struct {
@@ -1945,6 +1985,7 @@ int main(int argc, char **argv)
     test_hard_bound();
     test_fits();
     test_long_groups();
+    test_exact_bounds_and_zeros();
     test_reasons();
     test_fit_faults();
     test_tensors();

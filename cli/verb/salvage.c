@@ -279,7 +279,8 @@ static int write_report(struct salvage *s)
     size_t size;
     end_json(&s->list, ']');
     end_json_line(&s->list);
-    if (fflush(s->scratch) != 0 || ferror(s->scratch)) return fail_replica(errno);
+    errno = 0; /* what it was when a write before failed is lost */
+    if (fflush(s->scratch) != 0 || ferror(s->scratch)) return fail_replica(errno ? errno : EIO);
     FILE *f = (FILE *)check_memory(open_memstream(&summary, &size));
     put_summary(s, f);
     if (fclose(f) != 0) check_memory(NULL);

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/bytes.h"
 #include "kernels/types.h"
 #include "codec/plan.h"
 #include "codec/put_quantised.h"
@@ -38,15 +39,18 @@
  *
  * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
  * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample. */
-LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
+ * and an element for each exception; and scales. n: elements of the sample, n_zero: how many are +0.
+ *
+ * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
+ * embedding that never occurred would let all others be finer, for nothing. */
+LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
     const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
     const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
     const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
-    uint64_t bits;
+    uint64_t bits, scales;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
     /* With signs, both symbols of the first point and of the last. */
@@ -63,8 +67,13 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
     bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
            ((uint64_t)q->params.low_bits * coded << 16) +
            ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
-    f->bits =
-        bits / n + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size);
+    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
+    f->bits = bits / n + scales;
+    memset(codes, 0, sizeof codes);
+    codes[0] = n_zero;
+    codes[1] = coded - n_zero;
+    if (coded) bits -= lmc__min64(bits, lmc__entropy_q16(codes, coded));
+    f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
 /* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
@@ -80,6 +89,7 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
     uint64_t at, seen = 0;
+    uint32_t n_zero = 0;
     size_t i, j, n, part;
     memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
@@ -99,14 +109,17 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
                 lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
                                 &losses);
             }
-            for (j = 0; j < part; j++) f->counts[symbols[j]]++;
+            for (j = 0; j < part; j++) {
+                f->counts[symbols[j]]++;
+                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
+            }
         }
         seen += n;
     }
     q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
     f->error =
         p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
-    lmc__measure_size(f, seen);
+    lmc__measure_size(f, seen, n_zero);
     f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
                       ? "more than 1 % of its elements are exceptions"
                       : NULL;
@@ -118,8 +131,9 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
-    if (bits) return ((int32_t)f->bits - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
-    excess = lmc__to_logarithm((float)(f->error | 1)) - lmc__to_logarithm((float)bound);
+    if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
+    excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
+    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
@@ -149,6 +163,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {
                 stride = large;
+                if (i) i--; /* that is not another grid */
                 continue;
             }
             if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
@@ -163,7 +178,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
         is_first = 0;
         lmc__coarsen(f->q, o->bits ? excess : -excess);
     }
-    return lmc__keep_lossless(f->q, "no grid holds the bound");
+    return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
 }
 
 #endif

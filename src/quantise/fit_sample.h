@@ -32,11 +32,11 @@ typedef struct lmc__fit {
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
     /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
-     * least and the largest one that the grid is to have, what an element takes when coded, in bits
-     * times 2^16, and what is lost; or why it is of no use. */
+     * least and the largest one that the grid is to have; what an element takes when coded, and one
+     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
-    uint64_t bits;
+    uint64_t bits, bits_of_others;
     lmc__q32 error;
 } lmc__fit;
 

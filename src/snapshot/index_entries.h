@@ -176,7 +176,7 @@ typedef struct lmc__metadata_entry {
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. */
+ * where they are. keys NULL: they are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -196,6 +196,7 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
         LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        if (!keys) continue;
         entry.key_at = keys->size;
         LMC__TRY(lmc__append(keys, next.name, next.size));
         LMC__TRY(lmc__append(keys, NULL, 1));

@@ -473,7 +473,8 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     metadata = c.p = head + entries->size;
     c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
-    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
+    LMC__TRY(
+        lmc__parse_metadata(&c, n_metadata, r->options->metadata ? &r->keys : NULL, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
     LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
