@@ -13129,7 +13129,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  *
  * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
  * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample, n_zero: how many are +0.
+ * and an element for each exception; and scales. n: elements of the sample, of which n_zero are +0.
  *
  * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
  * embedding that never occurred would let all others be finer, for nothing. */
