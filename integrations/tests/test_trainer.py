@@ -236,6 +236,8 @@ def run_rank(directory):
     trainer, callback = make_trainer(directory, save_steps=4, ddp_backend="gloo")
     trainer.train(resume_from_checkpoint=callback.restore(os.environ.get("RESUME")))
     torch.save([trainer.model.state_dict(), losses(trainer)], f"{directory}.{trainer.args.process_index}.pt")
+    torch.distributed.barrier()  # who leaves first takes threads of the other down with it: that one aborts
+    torch.distributed.destroy_process_group()
 
 
 def test_two_ranks(tmp_path):
