@@ -325,7 +325,7 @@ static void try_fit(const plan *p, const plan *second_plan)
         if (!CHECK(!info.is_lossless)) printf("lossless: %s [%s]\n", info.reason, t_about);
         CHECK(info.loss.generation == 1 && info.is_grid && info.n_codes >= 2);
         /* most of the bits are used: the size jumps where one more low bit is cut off */
-        if (p->bits) CHECK(info.bits <= p->bits - 0.3 && info.bits > p->bits - 1);
+        if (p->bits) CHECK(info.bits <= p->bits - 0.2 && info.bits > p->bits - 1);
         error = measured_error(p, info.loss.measure, x, y, pair);
         CHECK(keeps_exceptions(p, x, y));
         if (getenv("LMC_TEST_VERBOSE"))

@@ -72,6 +72,7 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     memset(codes, 0, sizeof codes);
     codes[0] = n_zero;
     codes[1] = coded - n_zero;
+    bits -= (uint64_t)q->params.low_bits * n_zero << 16;
     if (coded) bits -= lmc__min64(bits, lmc__entropy_q16(codes, coded));
     f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
