@@ -14167,24 +14167,24 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
 {
     const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
     size_t i = 0;
+    int is_full = 0;
     LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
                    changes->indices && changes->values && (n == 0 || (src && base)) &&
                    (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
                    (uint64_t)first + n <= (uint64_t)1 << 32,
                LMC_ERR_ARGUMENT);
-    while (i < n) {
+    while (i < n && !is_full) {
         const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
         const uint32_t from = (uint32_t)(first + i);
         size_t listed = 0;
         LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
                                                 now + i * w, before + i * w, n_part, w, from));
-        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
+        is_full = listed == SIZE_MAX;
+        changes->n = is_full ? changes->cap : listed;
         lmc__take_values(changes, n_before, now + i * width, from, width);
-        if (listed == SIZE_MAX) {
-            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
-            break;
-        }
-        i += n_part;
+        if (!is_full) i += n_part;
+        else if (changes->n > n_before) /* on behind the last one that is listed */
+            i += changes->indices[changes->n - 1] - from + 1;
     }
     *n_compared = i;
     return LMC_OK;
