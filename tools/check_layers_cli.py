@@ -37,7 +37,8 @@ def functions_of_verbs():
     return found
 
 
-HEADERS = [os.path.join("..", *path) for path in (("lmc.h",), ("include", "lmc_salvage.h"))]
+HEADERS = [os.path.join("..", *path) for path in (("lmc.h",), ("include", "lmc_salvage.h"),
+                                                  ("include", "lmc_extra.h"))]
 
 
 def private_names(text):

@@ -173,7 +173,7 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     return lmc__append_file_entry(out, file, 0);
