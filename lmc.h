@@ -307,6 +307,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -315,6 +316,7 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
+#endif
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
@@ -390,6 +392,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -425,8 +430,7 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc_quantizer_options {
@@ -1536,6 +1540,7 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
+#ifndef LMC_NO_ENCODER
 /* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
  * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
  * the same one. */
@@ -1546,6 +1551,7 @@ typedef struct lmc__parted {
     uint8_t *mask, *left, *right;
     size_t n_right; /* result */
 } lmc__parted;
+#endif
 
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
@@ -1617,12 +1623,14 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+#ifndef LMC_NO_ENCODER
 /* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
  * was predicted, `width` bytes each, one behind another. */
 typedef struct lmc__changed {
     uint32_t *place;
     uint8_t *now, *before;
 } lmc__changed;
+#endif
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -2823,9 +2831,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2856,16 +2864,16 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
+    }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
     INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
     {                                                                                              \
         return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
-    }
-#ifndef LMC_NO_ENCODER
-#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    }                                                                                              \
     INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
                                       enum lmc__order order)                                       \
     {                                                                                              \

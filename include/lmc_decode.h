@@ -267,15 +267,6 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
-/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
- * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
-typedef struct lmc_source {
-    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_source;
-
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
@@ -340,38 +331,6 @@ LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lm
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
-
-/* -- quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
- * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
- * stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
- * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
- * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
- *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
- * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
-
-/* Of errors. Numbers are stable. */
-enum lmc_measure {
-    LMC_MEASURE_NONE = 0,
-    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
-    LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
-    LMC_MEASURE_RELATIVE = 2,
-    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
-};
-
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
- * moments they are estimates: within a percent or two where errors have nothing to do with the size
- * of the updates; up to 20 % too low with tails that outweigh all the rest. */
-typedef struct lmc_loss {
-    unsigned generation;      /* how often it was quantised; 0: it is exact */
-    enum lmc_measure measure; /* of the last time */
-    double error;             /* by that measure; 0 .. 1 */
-} lmc_loss;
 
 typedef struct lmc_quantizer lmc_quantizer;
 
@@ -915,17 +874,6 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
-typedef struct lmc__parted {
-    unsigned plane;
-    const uint8_t *table;
-    unsigned split;
-    uint8_t *mask, *left, *right;
-    size_t n_right; /* result */
-} lmc__parted;
-
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
     const uint8_t *list;
@@ -995,13 +943,6 @@ typedef struct lmc__classes {
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
-
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
-typedef struct lmc__changed {
-    uint32_t *place;
-    uint8_t *now, *before;
-} lmc__changed;
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -1877,9 +1818,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -1910,13 +1851,6 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
-    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
-    {                                                                                              \
-        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
-               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
-               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
-                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */

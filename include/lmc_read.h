@@ -267,6 +267,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -275,6 +276,7 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
+#endif
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
@@ -341,6 +343,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -372,8 +377,7 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 /* -- layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
@@ -1321,17 +1325,6 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
-typedef struct lmc__parted {
-    unsigned plane;
-    const uint8_t *table;
-    unsigned split;
-    uint8_t *mask, *left, *right;
-    size_t n_right; /* result */
-} lmc__parted;
-
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
     const uint8_t *list;
@@ -1401,13 +1394,6 @@ typedef struct lmc__classes {
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
-
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
-typedef struct lmc__changed {
-    uint32_t *place;
-    uint8_t *now, *before;
-} lmc__changed;
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -2295,9 +2281,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2328,13 +2314,6 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
-    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
-    {                                                                                              \
-        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
-               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
-               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
-                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */

@@ -224,6 +224,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -232,6 +233,7 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
+#endif
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
@@ -307,6 +309,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -342,8 +347,7 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc_quantizer_options {

@@ -17,8 +17,8 @@ src/api.h.
 Neighbours with the same #if share it.
 
 src/lmc_salvage.h.in and lmc_extra.h.in are more frames, for what stands behind lmc.h. Of the
-headers that have less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of
-lmc.h, without what it leaves out where these macros are defined.
+headers that have less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest
+of lmc.h, without what it leaves out where these macros are defined.
 """
 import os
 import re
