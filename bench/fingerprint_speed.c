@@ -8,7 +8,6 @@
  * of memcpy's speed. SPDX-License-Identifier: MIT */
 #define BENCH "fingerprint_speed"
 #include "measure.h"
-#include "../include/lmc_extra.h"
 
 enum { ROUNDS = 101 };
 

@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Threads and file descriptors of POSIX; what has changed, as indices and values; safetensors
- *   files from arrays in memory; files copied from one snapshot to another; files as bases; hashes
- *   to sign; where coded bytes are.
+ *   Threads and file descriptors of POSIX; finding quantisers; what has changed, as indices and
+ *   values; safetensors files from arrays in memory; files copied from one snapshot to another;
+ *   files as bases; hashes to sign; where coded bytes are.
  *
  * SYNOPSIS
  *       #include "lmc.h"
@@ -17,6 +17,7 @@
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
  *   change it; change those.
  *   interface  extra_api
+ *   quantise   fit_sample fit_scales fit_error fit_grid fit
  *   tensor     pool changes
  *   snapshot   descriptors arrays requantise copy identify in_place reader_sections reader_places
  */
@@ -88,6 +89,38 @@ typedef struct lmc_changes {
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
+#endif
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+/* -- how a tensor is quantised -- */
+
+enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
+
+typedef struct lmc_quantizer_options {
+    size_t struct_size;   /* as of a block's */
+    enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
+    enum lmc_role role;
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
+                                 element that is not zero. 0: the coarsest one that keeps to the
+                                 bound */
+    enum lmc_measure measure; /* of the bound */
+    unsigned generation;      /* of the elements: 0, unless they were quantised before */
+    double bound;             /* above 0, below 1 */
+    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
+    double eps;               /* of the optimizer; 0: 1e-8 */
+    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
+                                    all zero */
+    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
+    void *alloc_user;
+} lmc_quantizer_options;
+
+/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
+ * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
+ * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
+ * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
+ * stay. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
+                             const lmc_quantizer_options *options);
 #endif
 
 #ifndef LMC_NO_SNAPSHOT
@@ -181,6 +214,787 @@ LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint
 
 #if defined(LMC_IMPLEMENTATION) && !defined(LMC__EXTRA_IMPLEMENTED)
 #define LMC__EXTRA_IMPLEMENTED
+
+/* == quantise/fit_sample.h ===================================================================== */
+
+/* The state of a fit, and its sample; what all share that make a quantiser.
+ *
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
+ * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
+
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
+ *
+ *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
+static uint32_t lmc__max_points(const lmc__grid *grid)
+{
+    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
+    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
+}
+
+#define LMC__FIT_CHUNK 16384u /* elements that are read at once */
+/* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than
+ * twice as many; it is all of a tensor that has less than twice as many. */
+#define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
+#define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
+
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
+/* 0.5 MiB, allocated while a fit lasts. */
+typedef struct lmc__fit {
+    const lmc__kernels *k;
+    const lmc_quantizer_options *options;
+    lmc_source elements;
+    lmc_quantizer *q; /* What is being made; not yet of use to others. */
+    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
+     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
+    uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
+    const uint8_t *x, *s;
+    /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
+     * least and the largest one that the grid is to have; what an element takes when coded, and one
+     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
+    uint32_t counts[LMC__SYMBOLS], first, last;
+    const char *obstacle;
+    uint64_t bits, bits_of_others;
+    lmc__q32 error;
+} lmc__fit;
+
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+ * may be quantised, too. */
+static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__quant_params *const q = &f->q->params;
+    const size_t size = n * q->width;
+    LMC__TRY(f->elements.read_at(f->elements.user, first * q->width, f->chunk, size));
+    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
+    f->s = NULL;
+    if (!q->is_predicted) return LMC_OK;
+    LMC__TRY(
+        o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
+    if (o->second)
+        LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
+    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
+    return LMC_OK;
+}
+
+/* A sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks. The last chunk may be shorter.
+ *
+ *     elements    |####|    |    |####|    |    |####|    |    |####
+ *                  chunk         stride = 3 chunks */
+static uint64_t lmc__get_stride(const lmc_quantizer *q, uint64_t sample)
+{
+    return q->n < sample ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / sample);
+}
+
+static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
+{
+    return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
+}
+
+/* == quantise/fit_scales.h ===================================================================== */
+
+/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
+ *
+ * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
+ * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
+ * the whole tensor.
+ *
+ * Elements with a prediction have a scale that follows from it: about the root of the second
+ * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
+ * eps.
+ *
+ * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
+ * the next, and a difference of bits is a ratio of floats, within 6 %. */
+
+/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
+#define LMC__OCTAVE ((int32_t)1 << 23)
+#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
+/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__SCALE_STEP ((int32_t)1 << 16)
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+
+static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
+{
+    return (int32_t)(v < low ? low : v > high ? high : v);
+}
+
+static uint16_t lmc__clamp_scale(const lmc__grid *grid, int32_t scale)
+{
+    return (uint16_t)lmc__clamp(
+        scale, (int32_t)(LMC__MIN_SCALE >> 16),
+        (int32_t)((grid->is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16));
+}
+
+static int32_t lmc__to_logarithm(float v)
+{
+    int32_t bits;
+    memcpy(&bits, &v, 4);
+    return bits;
+}
+
+/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
+ * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
+ * are left out; a group that has nothing else gets the least scale.
+ *
+ * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
+ * side of zero. A logarithmic one has M in its middle.
+ *
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
+ * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+static enum lmc_status lmc__fit_scales(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    const uint64_t group_size = q->params.group_size;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
+    uint64_t at, sum = 0, count = 0;
+    uint16_t *scales;
+    size_t n;
+    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
+    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
+    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
+    if (!scales) return LMC_ERR_MEMORY;
+    q->params.scales = scales;
+    for (at = 0; at < q->n; at += n) {
+        size_t i, part;
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            const uint64_t group = (at + i) / group_size,
+                           end = lmc__min64((group + 1) * group_size, q->n);
+            uint32_t normal;
+            part = (size_t)lmc__min64(n - i, end - at - i);
+            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
+            count += normal;
+            /* The group ends here, not with the chunk alone. */
+            if (at + i + part == end) {
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
+                sum = count = 0;
+            }
+        }
+    }
+    return LMC_OK;
+}
+
+/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
+ * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
+ * those of 1. */
+static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
+{
+    const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
+    return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
+}
+
+/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
+ * the grid reaches. Few that are far above all others, as where the second moment is lost, become
+ * exceptions.
+ *
+ * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
+ * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
+ * 14 octaves. */
+static enum lmc_status lmc__fit_bias(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    lmc__grid *const grid = &q->params.grid;
+    const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
+     * 2^-256 on. */
+    int64_t largest = INT64_MIN / 2;
+    uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
+    uint64_t at;
+    size_t i;
+    grid->floor = lmc__get_floor(f->options);
+    for (at = 0; at < q->n; at += stride) {
+        const size_t n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i++) {
+            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
+                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
+            const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
+            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
+            if (ratio > largest) largest = ratio;
+            octaves[(ratio >> 23) + 256]++;
+            total++;
+        }
+    }
+    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
+     * its end is usual, too. */
+    while (octave > 0 && above <= total / 8192) above += octaves[--octave];
+    if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
+        largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
+    largest -= 14 * (int64_t)LMC__OCTAVE;
+    grid->bias = lmc__clamp(largest, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
+}
+
+/* All points that there may be, as many on either side of the scale. */
+static void lmc__reset_grid(lmc__grid *grid)
+{
+    grid->n_points = lmc__max_points(grid);
+    grid->min = -(int32_t)(grid->n_points / 2);
+}
+
+/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
+ * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
+ * bits of a float. Those at the format's limits stay there. */
+static void lmc__coarsen(lmc_quantizer *q, int32_t by)
+{
+    lmc__grid *const grid = &q->params.grid;
+    size_t i;
+    if (grid->is_log) {
+        const int32_t bits = lmc__to_logarithm((float)grid->step) + by;
+        float step;
+        memcpy(&step, &bits, 4);
+        grid->step = step < 16777216.0f ? (uint32_t)step : 1u << 24;
+        lmc__reset_grid(grid);
+    } else if (q->params.is_predicted)
+        grid->bias = lmc__clamp((int64_t)grid->bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] =
+                lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
+}
+
+/* == quantise/fit_error.h ====================================================================== */
+
+/* What quantising loses, in integers: every machine must find the same grid.
+ *
+ * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
+ *
+ *   RELATIVE  the largest change of an element, over the element
+ *   NMSE      the sum of squared changes, over the sum of squares
+ *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
+ *
+ * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
+
+#define LMC__Q32_ONE 4294967296.0
+#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
+
+/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is: rounded down, bit by bit from the top. A
+ * bit stays if the square still fits. */
+static lmc__q32 lmc__root_q32(lmc__q32 v)
+{
+    uint32_t root = 0, bit;
+    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
+        if ((uint64_t)(root | bit) * (root | bit) <= (uint64_t)v << 32) root |= bit;
+    return root;
+}
+
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
+static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
+{
+    const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
+    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
+}
+
+/* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
+ *
+ * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
+ * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
+ * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
+ * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
+ * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
+ * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
+ * BF16. So a step of `s` octaves makes a change of s / 2.
+ *
+ * Of the others it is the root mean square. An even error within one step has the mean square 1/12.
+ * A float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error over m
+ * in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
+ * 12) = s / 4.7097. An update moves half as far as its second moment, by the root. */
+static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
+{
+    uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
+    if (measure != LMC_MEASURE_RELATIVE) octaves = octaves * 4709 / 1000;
+    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* 2^23 numbers to an octave, of 2^32 */
+}
+
+static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
+{
+    uint64_t error = (uint64_t)step << 9;
+    if (measure != LMC_MEASURE_RELATIVE) error = error * 1000 / 4709;
+    error = measure == LMC_MEASURE_NMSE ? error * error >> 32 : error / 2;
+    return (lmc__q32)lmc__min64(error, LMC__Q32_MAX);
+}
+
+/* Sums of squares, of up to 2^22 elements. Whole numbers add up to the same in any order. */
+typedef struct lmc__wide_sum {
+    uint64_t high, low;
+} lmc__wide_sum;
+
+LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
+{
+    sum->low += v;
+    sum->high += sum->low < v;
+}
+
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
+static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
+{
+    while (a.high | b.high | a.low >> 32) {
+        a.low = a.low >> 1 | a.high << 63;
+        b.low = b.low >> 1 | b.high << 63;
+        a.high >>= 1;
+        b.high >>= 1;
+    }
+    return b.low == 0 ? LMC__Q32_MAX : (lmc__q32)lmc__min64((a.low << 32) / b.low, LMC__Q32_MAX);
+}
+
+/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
+LMC__INLINE double lmc__power(int exponent)
+{
+    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
+    double power;
+    memcpy(&power, &bits, 8);
+    return power;
+}
+
+/* Of the whole number v * weight / 2^24. */
+LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
+{
+    const int64_t whole = (int64_t)v;
+    const uint64_t weighted = (uint64_t)(whole < 0 ? -whole : whole) * weight >> 24;
+    return weighted * weighted;
+}
+
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
+typedef struct lmc__losses {
+    lmc__wide_sum lost, all;
+    double unit; /* elements of groups are multiplied by it, to be whole numbers */
+} lmc__losses;
+
+/* The unit for elements of all groups: a 2^12th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^27 units. */
+static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
+{
+    lmc__losses losses = {{0, 0}, {0, 0}, 0};
+    uint16_t largest = (uint16_t)(LMC__MIN_SCALE >> 16);
+    size_t i;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    losses.unit = lmc__power(11 + 127 - (largest >> 7));
+    return losses;
+}
+
+/* Adds what a strip of the chunk at hand loses: n elements from number `begin` on, which were
+ * restored to y. Exceptions lose nothing, and are left out of both sums: one infinity would be all
+ * of them. So are zeros, which are restored as zeros.
+ *
+ * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
+ * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
+ * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ *
+ * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
+ * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
+ * with 2^e <= scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is
+ * 40 bits of 53. */
+static void lmc__add_losses(const lmc__fit *f, size_t begin, size_t n, const uint16_t *symbols,
+                            const uint8_t *y, lmc__losses *losses)
+{
+    const lmc__quant_params *const q = &f->q->params;
+    double unit = losses->unit;
+    uint32_t weight = 1u << 24;
+    uint64_t lost = 0, all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t v_bits = lmc__load32(f->x + 4 * (begin + i)),
+                       w_bits = lmc__load32(y + 4 * i);
+        float v, w;
+        if (symbols[i] == LMC__EXCEPTION || v_bits == 0) continue;
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            unit = lmc__power(20 + 127 - (int)(scale >> 23));
+            weight = (1u << 24) / (2 * (0x80 | (scale >> 16 & 0x7F)));
+        }
+        memcpy(&v, &v_bits, 4);
+        memcpy(&w, &w_bits, 4);
+        lost += lmc__square(((double)v - (double)w) * unit, weight);
+        all += lmc__square((double)v * unit, weight);
+    }
+    lmc__add_wide(&losses->lost, lost);
+    lmc__add_wide(&losses->all, all);
+}
+
+static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measure)
+{
+    const lmc__q32 error = lmc__fraction(losses->lost, losses->all);
+    return measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) : error;
+}
+
+/* == quantise/fit_grid.h ======================================================================= */
+
+/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
+ *
+ * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
+ * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
+ * element. So the next grid is the one that should just do. */
+
+/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
+ * If none holds the bound, the tensor is kept without loss. */
+#define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
+
+/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
+ * for each of 256. */
+#define LMC__SCALE_BITS 12u
+
+/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
+ * bits: as much as tables of 2^bits values took when coded. */
+#define LMC__SPARE_BITS ((11u << 16) / 32)
+
+/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
+ * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
+ *
+ *     symbols          1 ......... first ....... last ......... n_points
+ *     numbers                        1 .......... last - first + 1
+ *     High, Low                    number >> low_bits, the low_bits lowest
+ *
+ * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
+ * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
+ * and an element for each exception; and scales. n: elements of the sample, of which n_zero are +0.
+ *
+ * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
+ * embedding that never occurred would let all others be finer, for nothing. */
+LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
+{
+    lmc_quantizer *const q = f->q;
+    const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
+    const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
+    uint32_t first, last, s, codes[256] = {0};
+    const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
+    uint64_t bits, scales;
+    for (first = 1; first < scale && !f->counts[first];) first++;
+    for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
+    /* With signs, both symbols of the first point and of the last. */
+    f->first = first -= (first - 1) & sign;
+    f->last = last += last & sign;
+    q->params.low_bits = 0;
+    while ((last - first + 1) >> q->params.low_bits > 255) q->params.low_bits++;
+    q->info.n_codes = 0;
+    for (s = first; s <= last; s++) {
+        codes[(s - first + 1) >> q->params.low_bits] += f->counts[s];
+        if (f->counts[s]) q->info.n_codes++;
+    }
+    codes[0] += f->counts[0];
+    bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
+           ((uint64_t)q->params.low_bits * coded << 16) +
+           ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
+    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
+    f->bits = bits / n + scales;
+    memset(codes, 0, sizeof codes);
+    codes[0] = n_zero;
+    codes[1] = coded - n_zero;
+    bits -= (uint64_t)q->params.low_bits * n_zero << 16;
+    if (coded) bits -= lmc__min64(bits, lmc__entropy_q16(codes, coded));
+    f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
+}
+
+/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
+ * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
+ * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
+ * element. */
+static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
+{
+    lmc_quantizer *const q = f->q;
+    const lmc__quant_params *const p = &q->params;
+    const enum lmc_measure measure = q->info.loss.measure;
+    lmc__losses losses = lmc__begin_losses(q);
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
+    uint64_t at, seen = 0;
+    uint32_t n_zero = 0;
+    size_t i, j, n, part;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            lmc__quant_source strip;
+            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+            strip.elements = f->chunk + i * p->width;
+            strip.second = f->second + i * p->width;
+            strip.first = at + i;
+            strip.n = part;
+            if (p->grid.is_log)
+                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
+            else {
+                (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
+                lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
+                                &losses);
+            }
+            for (j = 0; j < part; j++) {
+                f->counts[symbols[j]]++;
+                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
+            }
+        }
+        seen += n;
+    }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->error =
+        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
+    lmc__measure_size(f, seen, n_zero);
+    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
+                      ? "more than 1 % of its elements are exceptions"
+                      : NULL;
+    return LMC_OK;
+}
+
+/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
+ * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
+static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
+{
+    int32_t excess;
+    if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
+    excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
+    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
+    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
+    return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
+}
+
+/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
+ * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
+ * the step that follows from its bound.
+ *
+ * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
+ * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
+LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__q32 bound = o->bits ? 0 : lmc__get_bound(o);
+    const uint64_t large = lmc__get_stride(f->q, LMC__LARGE_SAMPLE);
+    lmc__grid *const grid = &f->q->params.grid;
+    uint64_t stride = lmc__get_stride(f->q, LMC__SMALL_SAMPLE);
+    int is_first = 1, was_above = o->bits || grid->is_log;
+    unsigned i;
+    for (i = 0; i < LMC__MAX_MEASURES; i++) {
+        int32_t excess;
+        LMC__TRY(lmc__measure_grid(f, stride));
+        excess = lmc__find_excess(f, o->bits, bound);
+        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
+        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+        if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
+                                            excess >= -2 * LMC__SCALE_STEP))) {
+            if (stride != large && (f->obstacle || !grid->is_log)) {
+                stride = large;
+                if (i) i--; /* that is not another grid */
+                continue;
+            }
+            if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
+            grid->min += (int32_t)((f->first - 1) >> grid->is_signed);
+            grid->n_points = (f->last - f->first + 1) >> grid->is_signed;
+            return LMC_OK;
+        }
+        if (excess > 0) {
+            was_above = 1;
+            excess += LMC__SCALE_STEP;
+        }
+        is_first = 0;
+        lmc__coarsen(f->q, o->bits ? excess : -excess);
+    }
+    return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
+}
+
+/* == quantise/fit.h ============================================================================ */
+
+/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
+ * cannot be quantised well is kept as it is, with the reason: that is no error.
+ *
+ *   second moment          logarithmic grid
+ *   first, with a second   updates; RELATIVE: logarithmic grid
+ *   anything else          linear grid; RELATIVE: logarithmic grid
+ *
+ * What is done, in this order:
+ *
+ *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
+ *   a grid that does              a pass for each that is tried           fit_grid.h
+ *
+ * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
+ * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
+ *
+ * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
+ * not correctness. */
+
+/* Elements. Below, scales for each block are not worth it. */
+#define LMC__MIN_QUANTIZED 16384u
+/* Elements of a group. */
+#define LMC__DEFAULT_GROUP 256u
+#define LMC__LEAST_GROUP 16u
+
+/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
+ * as many (LMC__MIN_QUANTIZED). */
+LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+{
+    const lmc_quantizer *const q = f->q;
+    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
+                 cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
+                 chunk = LMC__FIT_CHUNK * q->params.width;
+    lmc_block_options options;
+    enum lmc_status status;
+    uint8_t *ws;
+    size_t size;
+    LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
+                                 f->chunk, chunk));
+    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
+    if (!ws) return LMC_ERR_MEMORY;
+    options = LMC_BLOCK_OPTIONS(f->options->dtype);
+    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
+    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
+    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
+    return status;
+}
+
+/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
+ * format has no number for is as if it were not said. */
+static uint64_t lmc__get_group_size(uint64_t group)
+{
+    if (group == 0) return LMC__DEFAULT_GROUP;
+    if (group < LMC__LEAST_GROUP) group *= (LMC__LEAST_GROUP + group - 1) / group;
+    return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
+}
+
+/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
+ * second moments, of which none may become zero: updates are divided by their roots. First
+ * moments are of updates about as large as 1: their grid is linear.
+ *
+ * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
+ * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
+ * 128. */
+LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    lmc__quant_params *const q = &f->q->params;
+    q->grid.is_log =
+        f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
+    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
+    q->is_predicted =
+        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
+    if (q->grid.is_log) {
+        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
+                               : lmc__log_step(lmc__get_bound(o), o->measure);
+        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
+        if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
+    }
+    lmc__reset_grid(&q->grid);
+    if (q->is_predicted) return lmc__fit_bias(f);
+    q->group_size = lmc__get_group_size(o->group);
+    return lmc__fit_scales(f);
+}
+
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
+ * worth it if it saves a tenth of what is coded without loss. */
+LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
+{
+    lmc_quantizer *const q = f->q;
+    uint64_t lossless;
+    LMC__TRY(lmc__try_lossless(f, &lossless));
+    LMC__TRY(lmc__begin_fit(f));
+    if (q->info.is_lossless) return LMC_OK;
+    LMC__TRY(lmc__fit_grid(f));
+    if (q->info.is_lossless) return LMC_OK;
+    q->info.is_grid = 1;
+    q->info.bits = (double)f->bits / 65536.0;
+    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
+    if (10 * f->bits > 9 * lossless)
+        return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
+}
+
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+ * prediction itself. */
+LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
+                                                        const lmc_quantizer_options *o)
+{
+    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
+    const lmc_quantizer *const second = o->second;
+    if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
+        o->generation > 254)
+        return LMC_ERR_ARGUMENT;
+    if (o->bits
+            ? o->bits < 4 || o->bits > 8
+            : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
+        return LMC_ERR_ARGUMENT;
+    if (!o->second_elements.read_at) return LMC_OK;
+    if (o->second_elements.size != elements->size ||
+        (second && (second->n != elements->size / width || second->params.width != width ||
+                    second->params.is_predicted)))
+        return LMC_ERR_ARGUMENT;
+    return LMC_OK;
+}
+
+static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
+{
+    if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
+    if (q->n < LMC__MIN_QUANTIZED) return "it has fewer than 16,384 elements";
+    if (q->info.loss.measure == LMC_MEASURE_UPDATE && o->role == LMC_ROLE_OTHER)
+        return "only moments have an update";
+    return NULL;
+}
+
+/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
+ * nothing is left, and *quantizer is not touched. */
+LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
+                                                    const lmc_source *elements,
+                                                    const lmc_quantizer_options *options)
+{
+    enum lmc_status status = LMC_OK;
+    lmc_quantizer_options o;
+    const char *obstacle;
+    lmc_quantizer *q;
+    lmc__fit *f;
+    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    options = &o;
+    LMC__TRY(lmc__check_fit_options(elements, options));
+    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
+    if (!q) return LMC_ERR_MEMORY;
+    memset(q, 0, sizeof *q);
+    q->alloc_user = options->alloc_user;
+    q->info.reason = "";
+    q->params.width = lmc_dtype_width(options->dtype);
+    q->n = elements->size / q->params.width;
+    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
+    q->info.loss.measure = options->bits == 0                ? options->measure
+                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
+                                                             : LMC_MEASURE_UPDATE;
+    obstacle = lmc__find_obstacle(q, options);
+    if (obstacle) (void)lmc__keep_lossless(q, obstacle);
+    else {
+        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
+        if (f) {
+            f->k = lmc__get_kernels();
+            f->options = options;
+            f->elements = *elements;
+            f->q = q;
+            status = lmc__fit_quantizer(f);
+            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
+        } else status = LMC_ERR_MEMORY;
+    }
+    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
+    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
+    if (status != LMC_OK) lmc_quantizer_free(q);
+    else *quantizer = q;
+    return status;
+}
+
+#endif
 
 /* == tensor/pool.h ============================================================================= */
 

@@ -353,7 +353,8 @@ typedef struct lmc_quantizer lmc_quantizer;
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
+ * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
+ * include/lmc_extra.h.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
  * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */

@@ -319,14 +319,11 @@ typedef struct lmc_quantizer lmc_quantizer;
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
+ * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
+ * include/lmc_extra.h.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
  * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
-#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
@@ -350,31 +347,6 @@ typedef struct lmc_loss {
 #endif
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-typedef struct lmc_quantizer_options {
-    size_t struct_size;   /* as of a block's */
-    enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
-    enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
-                                 element that is not zero. 0: the coarsest one that keeps to the
-                                 bound */
-    enum lmc_measure measure; /* of the bound */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
-    double bound;             /* above 0, below 1 */
-    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
-                                    all zero */
-    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
-    void *alloc_user;
-} lmc_quantizer_options;
-
-/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
- * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
- * stay. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
-                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {

@@ -79,7 +79,7 @@ static int encode(void)
 }
 #endif
 
-#if !defined(LMC_NO_ENCODER) && !defined(LMC_NO_QUANTIZE)
+#if defined(LMC_EXTRA_H) && !defined(LMC_NO_ENCODER) && !defined(LMC_NO_QUANTIZE)
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
     memcpy(dst, (const unsigned char *)user + offset, size);
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
     if (argc < 2 || decode()) return 1;
 #ifndef LMC_NO_ENCODER
     if (encode()) return 2;
-#ifndef LMC_NO_QUANTIZE
+#if defined(LMC_EXTRA_H) && !defined(LMC_NO_QUANTIZE)
     if (quantise()) return 3;
 #endif
 #endif
