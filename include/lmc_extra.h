@@ -1256,8 +1256,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
- * with each. */
+/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
+ * each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -1291,8 +1291,8 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 }
 
 /* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
- * (spec/foreign-bases.md). */
+ * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
+ * tensors in such a file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -1318,7 +1318,7 @@ typedef struct lmc__array_file {
     lmc_file file;
 } lmc__array_file;
 
-/* The array is described, by a shape that makes a whole number of bytes that a file can hold. */
+/* Whether all of the array is described, and its shape makes a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
@@ -1666,8 +1666,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
+/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
+ * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
@@ -1728,7 +1728,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* What fails when the file is begun has spoilt the writer, as any of its calls would. */
+/* After an error the writer is of no use, as after an error of any of its calls. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1847,11 +1847,11 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/in_place.h ======================================================================= */
 
-/* Whether a delta can be restored over the files of its base: each block is decoded where its
- * prediction lies, so that must have the very place, in a file of the same path and size, that what
- * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
- * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
- * bytes. */
+/* Whether a delta can be restored over the files of its base. Each block is decoded over its
+ * prediction. So what predicts an element must lie where the element will be: at the same
+ * offset, in a file of the same path and size. Then nothing is overwritten before it was used.
+ * Not if files share a stream, and perhaps blocks. The answer is found in the tables of the
+ * reader, without bytes. */
 
 /* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
  * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */

@@ -7896,8 +7896,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
-     * piece they are */
+    /* of all pieces of one block and one file, in the first of them; 0 in the others */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -7912,8 +7911,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
-     * ends; there is room. And what is known of both. */
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
+     * when the file ends; there is room. content, outside: the state of both */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
@@ -8211,8 +8210,8 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
- * keep their size, so a wave allocates nothing that one as large before it has not. */
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
+ * never shrink, so a wave allocates only if it is larger than all before. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
@@ -8447,8 +8446,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block at whose header that is uses nothing but what the file may use, as its own header
- * says. */
+/* The block, whose header is there, uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
@@ -8570,7 +8568,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -8624,7 +8622,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* A path whose digest that is, so far as it has gone, is of that sort. */
+/* Notes what the path is whose bytes sha has taken so far. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -8643,8 +8641,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
- * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
+ * those of the path before, so only directories whose names end behind them are noted. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -8852,7 +8850,7 @@ typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
     size_t stream;    /* that it is a part of, */
     uint64_t start;   /* and where in that it begins */
-    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described; /* 0: its FILE section is lost (salvage) */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -8863,7 +8861,7 @@ typedef struct lmc__listed_file {
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
     uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
     int is_unknown;           /* the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -9179,8 +9177,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
+ * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9263,7 +9261,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry may refer to another one, and bytes of it that depend on that. */
+/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -9292,7 +9290,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest; n: entries before it. */
@@ -9850,8 +9848,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Names and fingerprints of everything in the list that has them, which point into it, and that of
- * the snapshot, which they make. */
+/* items: the names and fingerprints of all files and tensors, which point into the list; then the
+ * snapshot's fingerprint, which is made of them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -9928,7 +9926,7 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -10007,7 +10005,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
+ * is of them and of this metadata. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -10125,8 +10124,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind that byte of the stream, or belongs to a later one. */
+/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
+ * first that ends behind that byte of the stream, or is of a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10192,8 +10191,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
- * one step deep, so that reading one never leads to another. */
+/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
+ * references are one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10506,8 +10505,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
- * those, or zero if that is NULL. */
+/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
+ * to those of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -10741,8 +10740,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave; a prediction is read to where the block will be
  * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
- * cannot be. What is written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. What is
+ * written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -10792,8 +10791,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
- * has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
+ * delta has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
