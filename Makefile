@@ -105,7 +105,7 @@ LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
 	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' '#include "lmc_salvage.h"' \
-	    >build/library/lmc.c
+	    '#include "lmc_extra.h"' >build/library/lmc.c
 	$(call say,CC build/library/lmc.c)$(COMPILE) -fPIC $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/library/lmc.c -o build/library/lmc.o
 	@rm -f $@

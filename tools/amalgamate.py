@@ -16,9 +16,9 @@ src/api.h.
 
 Neighbours with the same #if share it.
 
-src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
-than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
-it leaves out where these macros are defined.
+src/lmc_salvage.h.in and lmc_extra.h.in are more frames, for what stands behind lmc.h. Of the
+headers that have less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest
+of lmc.h, without what it leaves out where these macros are defined.
 """
 import os
 import re
@@ -176,7 +176,8 @@ def amalgamate():
     done = []
     whole = join("lmc.h.in", done)
     headers = {"lmc.h": finish(whole)}
-    headers["include/lmc_salvage.h"] = finish(join("lmc_salvage.h.in", done))
+    for name in ("lmc_salvage.h", "lmc_extra.h"):
+        headers["include/" + name] = finish(join(name + ".in", list(done)))
     body = whole.split("\n */\n", 1)[1]
     for name in ("lmc_decode.h", "lmc_read.h"):
         head, names, _ = re.split(r"@CUT (.*)@\n", read(name + ".in"))
