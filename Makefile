@@ -84,10 +84,9 @@ build/obj/formats/%.o: formats/%.c build/obj/flags
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
 
 # The texts of 'lmc help' as an array of lines, and as the manual page.
-build/obj/help_text.o: cli/help.txt build/obj/flags
-	@{ echo 'extern const char *const help_lines[]; const char *const help_lines[] = {'; \
-	    sed 's/["\\]/\\&/g; s/.*/"&",/' cli/help.txt; echo '0};'; } >build/obj/help_text.c
-	$(call say,CC $<)$(COMPILE) -c build/obj/help_text.c -o $@
+build/obj/help_text.o: cli/help.sed cli/help.txt build/obj/flags
+	@sed -f cli/help.sed cli/help.txt >build/obj/help_text.c
+	$(call say,CC cli/help.txt)$(COMPILE) -c build/obj/help_text.c -o $@
 
 build/lmc.1: cli/manual.awk cli/help.txt lmc.h
 	$(call say,AWK $@)awk -v version=$(LMC_VERSION) -f cli/manual.awk cli/help.txt >$@

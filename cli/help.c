@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-/* The lines of help.txt, to NULL: the build makes this array of it (Makefile, CMakeLists.txt). A
+/* The lines of help.txt, to NULL: the build makes this array of it (help.sed). A
  * topic begins with "# NAME"; what stands before the first one is the overview. */
 extern const char *const help_lines[];
 
