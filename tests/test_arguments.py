@@ -323,6 +323,9 @@ class Completions(Case):
         for name in self.FILES:
             with open(os.path.join(ROOT, "cli", "completions", name), encoding="utf-8") as f:
                 text = f.read()
+            if name != "_lmc":  # which completes no topics
+                with open(os.path.join(ROOT, "cli", "help.txt"), encoding="utf-8") as f:
+                    self.assertIn(" ".join(re.findall(r"^# (\w+)$", f.read(), re.M)), text)
             for word in sorted(options | set(WORDS)):
                 self.assertRegex(text, r"(?<![a-z0-9-])(--)?%s(?![a-z0-9-])" % word, name)
 
