@@ -5,7 +5,7 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
-/* A file that is read, or an output, be anything there or not. */
+/* A file that is read, or an output, which may not exist yet. */
 struct operand {
     char *path, *real; /* real: with all links resolved; "": that is impossible */
     const char *from;  /* of an output: what it is made from */

@@ -134,7 +134,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return LMC_OK;
 }
 
-/* The reader checks fingerprints only of what is read at once: so it is done here. */
+/* The reader checks the fingerprint of a tensor only if it is read at once: so this checks it. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};

@@ -99,13 +99,13 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     l->shown = copy_text(shown);
 }
 
-/* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
- * it counts exactly. */
+/* Until the list is sorted, what was found by its name and by a link counts twice. Restoring
+ * counts exactly. */
 #define FOUND_TWICE 65536u
 
 /* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
- * on it, or it leads to nothing that the snapshot holds. shown: what a file there is restored as;
- * NULL: as is wanted of all, be it a file or a directory. */
+ * on it, or it leads to nothing that the snapshot holds. shown: the path that a file there is
+ * restored to; NULL: files and directories alike, to where the options want them. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
@@ -145,8 +145,8 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* Links below what a link leads to are wanted with it. In the place of links only files are: what
- * a directory holds may lead back to it. */
+/* Links below what a link leads to are wanted with it. Only files are restored in the place of
+ * links: a directory may hold a link that leads back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
