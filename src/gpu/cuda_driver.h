@@ -33,8 +33,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuCtxPopCurrent_v2, (lmc__cu_context * context))                                             \
     X(cuModuleLoadData, (lmc__cu_module * module, const void *image))                              \
     X(cuModuleUnload, (lmc__cu_module module))                                                     \
-    X(cuModuleGetFunction,                                                                         \
-      (lmc__cu_function * function, lmc__cu_module module, const char *name))                      \
+    X(cuModuleGetFunction, (lmc__cu_function * function, lmc__cu_module module, const char *name)) \
     X(cuFuncSetAttribute, (lmc__cu_function function, int attribute, int value))                   \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                 \
       (int *n, lmc__cu_function function, int n_threads, size_t shared_size))                      \
@@ -48,8 +47,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuMemFreeHost, (void *data))                                                                 \
     X(cuMemcpyHtoDAsync_v2,                                                                        \
       (lmc__cu_address dst, const void *src, size_t size, lmc__cu_stream stream))                  \
-    X(cuMemcpyDtoHAsync_v2,                                                                        \
-      (void *dst, lmc__cu_address src, size_t size, lmc__cu_stream stream))                        \
+    X(cuMemcpyDtoHAsync_v2, (void *dst, lmc__cu_address src, size_t size, lmc__cu_stream stream))  \
     X(cuMemcpyDtoDAsync_v2,                                                                        \
       (lmc__cu_address dst, lmc__cu_address src, size_t size, lmc__cu_stream stream))              \
     X(cuMemsetD8Async,                                                                             \
@@ -66,15 +64,14 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
 /* The same of NVRTC; all return an nvrtcResult, 0 on success. */
 #define LMC__NVRTC_FUNCTIONS(X)                                                                    \
     X(nvrtcVersion, (int *major, int *minor))                                                      \
-    X(nvrtcCreateProgram,                                                                          \
-      (lmc__nvrtc_program * program, const char *source, const char *name, int n_headers,          \
-       const char *const *headers, const char *const *names))                                      \
+    X(nvrtcCreateProgram, (lmc__nvrtc_program * program, const char *source, const char *name,     \
+                           int n_headers, const char *const *headers, const char *const *names))   \
     X(nvrtcDestroyProgram, (lmc__nvrtc_program * program))                                         \
     X(nvrtcCompileProgram,                                                                         \
       (lmc__nvrtc_program program, int n_options, const char *const *options))                     \
-    X(nvrtcGetProgramLogSize, (lmc__nvrtc_program program, size_t * size))                         \
+    X(nvrtcGetProgramLogSize, (lmc__nvrtc_program program, size_t *size))                          \
     X(nvrtcGetProgramLog, (lmc__nvrtc_program program, char *log))                                 \
-    X(nvrtcGetCUBINSize, (lmc__nvrtc_program program, size_t * size))                              \
+    X(nvrtcGetCUBINSize, (lmc__nvrtc_program program, size_t *size))                               \
     X(nvrtcGetCUBIN, (lmc__nvrtc_program program, char *cubin))
 
 /* CUresult */
@@ -93,7 +90,7 @@ enum {
 };
 
 typedef struct lmc__cuda_functions {
-#define LMC__MEMBER(name, arguments) int(LMC__CUDA_CALL *name) arguments;
+#define LMC__MEMBER(name, arguments) int(LMC__CUDA_CALL * name) arguments;
     LMC__CUDA_FUNCTIONS(LMC__MEMBER)
     LMC__NVRTC_FUNCTIONS(LMC__MEMBER)
 #undef LMC__MEMBER

@@ -20,8 +20,8 @@
  * NOT_HERE. It may be NULL where that is 0. */
 
 enum {
-    LMC__GPU_THREADS = 256,   /* of a group */
-    LMC__GPU_PAD = 16,        /* bytes behind a block that may be read; their values do not matter */
+    LMC__GPU_THREADS = 256, /* of a group */
+    LMC__GPU_PAD = 16,      /* bytes behind a block that may be read; their values do not matter */
     LMC__GPU_NOT_HERE = 0xFF, /* a status: not decoded */
     LMC__GPU_CPU = -1         /* in place of the number of a kernel */
 };
