@@ -132,7 +132,7 @@ gpu-stand-ins: build/gpu/libcuda.so.1 build/gpu/libnvrtc.so.12
 build/gpu/libcuda.so.1: FAKE_FLAGS = tests/gpu/cuda_on_cpu.cpp
 build/gpu/libnvrtc.so.12: FAKE_FLAGS = -DFAKE_NVRTC
 build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda_on_cpu.h \
-    src/gpu/decode.cu
+    $(wildcard src/gpu/*.cu)
 	@mkdir -p $(@D)
 	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
 	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * They let programs that use a GPU be tested whole where there is none: NVRTC "compiles" the text
- * of src/gpu/decode.cu, and no other; the driver runs the same text on the CPU (cuda_on_cpu.h).
+ * of src/gpu/decode.cu and sums.cu, and no other; the driver runs it on the CPU (cuda_on_cpu.h).
  * `make build/gpu/libcuda.so.1` makes both; a program finds them as it finds the real ones.
  *
  * The driver is stricter than real ones, so that mistakes show:
@@ -133,10 +133,6 @@ API void fake_cuda_reset(void)
 }
 API const char *fake_cuda_says(void) { return said.c_str(); }
 
-#define TEXT_OF_FILE(name, path)                                                                   \
-    __asm__(".section .rodata\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.previous\n");           \
-    extern "C" const char name[]
-
 /* A "cubin": who it is for, and a sum of the options that it was compiled with. */
 struct image {
     char magic[16];
@@ -149,7 +145,9 @@ static const char MAGIC[16] = "\177ELF fake cubin";
 #ifdef FAKE_NVRTC
 /* -- NVRTC -- */
 
-TEXT_OF_FILE(decode_text, "src/gpu/decode.cu");
+__asm__(".section .rodata\nkernel_text:\n"
+        ".incbin \"src/gpu/decode.cu\"\n.incbin \"src/gpu/sums.cu\"\n.byte 0\n.previous\n");
+extern "C" const char kernel_text[];
 
 struct program {
     std::string text, log, cubin;
@@ -222,8 +220,8 @@ API int nvrtcCompileProgram(program *p, int n, const char *const *options)
         p->log = "decode.cu(1): error: FAKE_CUDA_FAIL";
         return failure;
     }
-    if (p->text != decode_text) {
-        p->log = "this is not the text of src/gpu/decode.cu that the stand-in was made of";
+    if (p->text != kernel_text) {
+        p->log = "this is not the text of src/gpu/*.cu that the stand-in was made of";
         return refuse(NVRTC_COMPILATION, "%s", p->log.c_str());
     }
     if (made.arch == 0) return refuse(NVRTC_INVALID_INPUT, "no architecture");
@@ -265,11 +263,12 @@ API int nvrtcGetCUBIN(program *p, char *cubin)
 
 #include "cuda_on_cpu.h"
 #include "../../src/gpu/decode.cu"
+#include "../../src/gpu/sums.cu"
 
 namespace driver
 { /* apart from the names of decode.cu */
 
-typedef void kernel_function(const Block *, u32, u32 *, const Tables *, u8 *, u64);
+typedef void decode_function(const Block *, u32, u32 *, const Tables *, u8 *, u64);
 enum { PAD = 16 }; /* readable bytes behind a block */
 
 /* -- objects. Handles are their addresses; a set of each kind knows which are alive. -- */
@@ -300,7 +299,7 @@ struct module {
 struct function {
     module *owner;
     std::string name;
-    kernel_function *run;
+    void *code; /* lmc_sums, or a decode_function */
     unsigned shared_limit;
 };
 struct memory {
@@ -1019,7 +1018,7 @@ API int cuModuleGetFunction(function **f, module *m, const char *name)
         RTLD_NOW);
     void *const found = strncmp(name, "lmc_", 4) ? NULL : dlsym(itself, name);
     if (!found) return refuse(NOT_FOUND, "decode.cu has no kernel %s", name);
-    *f = new function{m, name, (kernel_function *)found, 49152};
+    *f = new function{m, name, found, 49152};
     functions[*f].reset(*f);
     return 0;
 }
@@ -1058,11 +1057,23 @@ API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, function *f, int thr
     return 0;
 }
 
-/* All that a launch reads and writes. */
-static int check_launch(const Block *blocks, u32 n, u32 *status, const Tables *tables, u8 *scratch,
+#define ADDRESS(p) (address)(uintptr_t)(p)
+
+/* All that a kernel reads and writes. */
+static int check_sums(const SumPiece *pieces, u32 n, Sums *sums, const Tables *tables)
+{
+    if (check_device("lmc_sums", "pieces", ADDRESS(pieces), n * sizeof *pieces) ||
+        check_device("lmc_sums", "sums", ADDRESS(sums), n * sizeof *sums) ||
+        check_device("lmc_sums", "tables", ADDRESS(tables), sizeof *tables))
+        return ILLEGAL_ADDRESS;
+    for (u32 i = 0; i < n; i++)
+        if (check_device("lmc_sums", "a piece", pieces[i].at, pieces[i].size))
+            return ILLEGAL_ADDRESS;
+    return 0;
+}
+static int check_decode(const Block *blocks, u32 n, u32 *status, const Tables *tables, u8 *scratch,
                         u64 scratch_size, unsigned groups)
 {
-#define ADDRESS(p) (address)(uintptr_t)(p)
     if (check_device("a kernel", "blocks", ADDRESS(blocks), n * sizeof *blocks) ||
         check_device("a kernel", "status", ADDRESS(status), n * sizeof *status) ||
         check_device("a kernel", "tables", ADDRESS(tables), sizeof *tables) ||
@@ -1084,6 +1095,17 @@ static int check_launch(const Block *blocks, u32 n, u32 *status, const Tables *t
     }
     return 0;
 }
+/* A kernel's turn in its stream. */
+template <class Check, class Run>
+static int run_kernel(Check check, unsigned groups, unsigned threads, unsigned shared, Run run)
+{
+    counts["kernel"]++;
+    if (int failure = wanted_failure("kernel", LAUNCH_FAILED)) return failure;
+    const opened o;
+    if (int failure = check()) return failure;
+    cpu::launch(groups, threads, shared, run);
+    return 0;
+}
 API int cuLaunchKernel(function *f, unsigned groups, unsigned y, unsigned z, unsigned threads,
                        unsigned threads_y, unsigned threads_z, unsigned shared, stream *s,
                        void **parameters, void **extra)
@@ -1098,27 +1120,37 @@ API int cuLaunchKernel(function *f, unsigned groups, unsigned y, unsigned z, uns
     if (shared > f->shared_limit)
         return refuse(INVALID_VALUE, "%s: %u bytes of shared memory, and %u are allowed",
                       f->name.c_str(), shared, f->shared_limit);
-    kernel_function *const run = f->run;
-    const auto blocks = *(const Block *const *)parameters[0];
-    const auto n = *(const u32 *)parameters[1];
-    const auto status = *(u32 *const *)parameters[2];
-    const auto tables = *(const Tables *const *)parameters[3];
-    const auto scratch = *(u8 *const *)parameters[4];
-    const auto scratch_size = *(const u64 *)parameters[5];
+#define ARGUMENT(i, type) (*(type const *)parameters[i])
+    if (f->code == (void *)lmc_sums) {
+        const auto pieces = ARGUMENT(0, SumPiece *);
+        const auto n = ARGUMENT(1, u32);
+        const auto sums = ARGUMENT(2, Sums *);
+        const auto tables = ARGUMENT(3, Tables *);
+        return give(in, [=] {
+            return run_kernel([=] { return check_sums(pieces, n, sums, tables); }, groups, threads,
+                              shared, [=] { lmc_sums(pieces, n, sums, tables); });
+        });
+    }
+    const auto run = (decode_function *)f->code;
+    const auto blocks = ARGUMENT(0, Block *);
+    const auto n = ARGUMENT(1, u32);
+    const auto status = ARGUMENT(2, u32 *);
+    const auto tables = ARGUMENT(3, Tables *);
+    const auto scratch = ARGUMENT(4, u8 *);
+    const auto scratch_size = ARGUMENT(5, u64);
     return give(in, [=] {
-        counts["kernel"]++;
-        counts["block"] += n;
-        if (int failure = wanted_failure("kernel", LAUNCH_FAILED)) return failure;
-        const opened o;
-        if (int failure = check_launch(blocks, n, status, tables, scratch, scratch_size, groups))
-            return failure;
-        if (*text_of("FAKE_CUDA_STATUS")) {
-            for (u32 i = 0; i < n; i++) status[i] = (u32)number_of("FAKE_CUDA_STATUS", 0);
-            return 0;
-        }
-        cpu::launch(groups, threads, shared,
-                    [=] { run(blocks, n, status, tables, scratch, scratch_size); });
-        return 0;
+        return run_kernel(
+            [=] {
+                counts["block"] += n;
+                return check_decode(blocks, n, status, tables, scratch, scratch_size, groups);
+            },
+            groups, threads, shared,
+            [=] {
+                if (!*text_of("FAKE_CUDA_STATUS"))
+                    run(blocks, n, status, tables, scratch, scratch_size);
+                else if (threadIdx.x == 0 && blockIdx.x == 0)
+                    for (u32 i = 0; i < n; i++) status[i] = (u32)number_of("FAKE_CUDA_STATUS", 0);
+            });
     });
 }
 

@@ -211,8 +211,10 @@ class Driver(unittest.TestCase):
 
     def compile(self, text=None, options=(b"--gpu-architecture=sm_90",)):
         if text is None:
-            with open(os.path.join(TOP, "src/gpu/decode.cu"), "rb") as f:
-                text = f.read()
+            text = b""
+            for file in "decode.cu", "sums.cu":
+                with open(os.path.join(TOP, "src/gpu", file), "rb") as f:
+                    text += f.read()
         program, size = c_void_p(), c_size_t()
         self.done(nvrtc.nvrtcCreateProgram(byref(program), text, b"decode.cu", 0, None, None))
         self.code = nvrtc.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*options))
