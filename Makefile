@@ -127,6 +127,16 @@ build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
 	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ $(LDFLAGS) -pthread
 
+# Stand-ins for the driver and NVRTC, which run the kernels of src/gpu/decode.cu on the CPU.
+gpu-stand-ins: build/gpu/libcuda.so.1 build/gpu/libnvrtc.so.12
+build/gpu/libcuda.so.1: FAKE_FLAGS = tests/gpu/cuda_on_cpu.cpp
+build/gpu/libnvrtc.so.12: FAKE_FLAGS = -DFAKE_NVRTC
+build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda_on_cpu.h \
+    $(wildcard src/gpu/*.cu)
+	@mkdir -p $(@D)
+	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
+	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
+
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
 build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
@@ -290,6 +300,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
+.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long test-avx512 analyse \
     fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean \
     FORCE
