@@ -242,9 +242,11 @@ u64 result_of(int lane, const fiber *warp)
 }
 } // namespace
 
-bool is_on_stack(const void *p)
+bool is_own(const void *p)
 {
-    return (const char *)p >= stacks && (const char *)p < stacks + (size_t)MAX_THREADS * (STACK + GUARD);
+    const char *const at = (const char *)p;
+    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) || at == (const char *)&why ||
+           (at >= (const char *)count && at < (const char *)(count + sizeof count / sizeof *count));
 }
 
 void stop(const char *format, ...)

@@ -91,7 +91,7 @@ struct times {
 extern times time;
 extern int running; /* the thread that runs, or -1 */
 extern void (*on_atomic)(const void *, size_t, const void *caller);
-bool is_on_stack(const void *);
+bool is_own(const void *); /* of a thread, or of what a kernel counts and says here */
 
 void launch(u32 n_groups, u32 n_threads, size_t shared_size, void (*)(void *), void *);
 
