@@ -30,6 +30,7 @@ int left_out = -1, running = -1;
 const char *why = "";
 u64 count[32], n_barriers, n_warp_operations;
 u8 *const shared_memory = (u8 *)lmc_shared_memory;
+size_t shared_size;
 place barriers[MAX_PLACES];
 times time = {1, 1, 1, 1, {0}};
 void (*on_atomic)(const void *, size_t, const void *);
@@ -331,11 +332,11 @@ u32 group(operation op, u32 value, const place &where)
     return (u32)f.result;
 }
 
-void launch(u32 groups, u32 threads, size_t shared_size, void (*function)(void *), void *argument)
+void launch(u32 groups, u32 threads, size_t shared, void (*function)(void *), void *argument)
 {
     if (running >= 0) stop("a launch within a kernel");
-    if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared_size > MAX_SHARED)
-        stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared_size);
+    if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared > MAX_SHARED)
+        stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared);
     if (!stacks) {
         void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop("no memory for stacks");
@@ -344,6 +345,7 @@ void launch(u32 groups, u32 threads, size_t shared_size, void (*function)(void *
     body = function;
     body_argument = argument;
     n_threads = threads;
+    shared_size = shared;
     blockDim = {threads, 1, 1};
     gridDim = {groups, 1, 1};
     random_state = seed * 2654435761u | 1;

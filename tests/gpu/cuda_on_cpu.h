@@ -77,7 +77,8 @@ extern int left_out; /* id of a barrier (__syncthreads or __syncwarp) that is le
 extern const char *why; /* what the kernel said last by WHY */
 extern u64 count[32]; /* what the kernel counted by LMC_COUNT */
 extern u64 n_barriers, n_warp_operations; /* of threads, so far */
-extern u8 *const shared_memory;
+extern u8 *const shared_memory; /* what a kernel has of it, in place of lmc_shared_memory */
+extern size_t shared_size;      /* as the launch says */
 /* The barriers that were reached, by their ids; name is NULL for one that was not. */
 enum { MAX_PLACES = 1024 };
 extern place barriers[MAX_PLACES];
