@@ -79,7 +79,8 @@ extern int left_out; /* id of a barrier (__syncthreads or __syncwarp) that is le
 extern const char *why;                   /* what the kernel said last by WHY */
 extern u64 count[32];                     /* what the kernel counted by LMC_COUNT */
 extern u64 n_barriers, n_warp_operations; /* of threads, so far */
-extern u8 *const shared_memory;
+extern u8 *const shared_memory; /* what a kernel has of it, in place of lmc_shared_memory */
+extern size_t shared_size;      /* as the launch says */
 /* The barriers that were reached, by their ids; name is NULL for one that was not. */
 enum { MAX_PLACES = 1024 };
 extern place barriers[MAX_PLACES];
@@ -93,7 +94,7 @@ struct times {
 extern times time;
 extern int running; /* the thread that runs, or -1 */
 extern void (*on_atomic)(const void *, size_t, const void *caller);
-bool is_on_stack(const void *);
+bool is_own(const void *); /* of a thread, or of what a kernel counts and says here */
 
 void launch(u32 n_groups, u32 n_threads, size_t shared_size, void (*)(void *), void *);
 

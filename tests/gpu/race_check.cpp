@@ -139,7 +139,7 @@ void print_code(const void *code) /* a line of the source, if addr2line is here 
 
 void see(const void *address, size_t size, kind kind, const void *code)
 {
-    if (cpu::running < 0 || cpu::is_on_stack(address)) return;
+    if (cpu::running < 0 || cpu::is_own(address)) return;
     if (launch_seen != cpu::time.launch) start_of_launch();
     const u32 warp = (u32)cpu::running / 32, self = 1u << cpu::running % 32;
     const int place = (int)((const char *)code - anchor());
