@@ -38,9 +38,10 @@ typedef struct lmc_cuda_options {
     /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds: libcuda.so.1
      * and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or _112_0. */
     const char *driver_path, *nvrtc_path;
-    /* Bytes of decoded blocks on the way at once; 0: 64 MiB; at least 8 MiB. Memory of the device:
-     * at most four times that, and the scratch of the kernels; pinned memory of the host: twice
-     * that. */
+    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
+     * three times that, and what kernels need beside, at most four times that; pinned memory of the
+     * host: once. A block is decoded by one group of threads, and the blocks of deltas have up to 4
+     * MiB: 1 GiB of them keep a large GPU busy. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;

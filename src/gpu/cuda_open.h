@@ -54,7 +54,8 @@ struct lmc_cuda {
     lmc__cu_device device;
     lmc__cu_context context;
     lmc__cu_module module;
-    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory */
+    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory, */
+    uint32_t shared[LMC__GPU_KERNELS];          /* of which a group gets so much */
     lmc__cu_function sums;
     unsigned n_multiprocessors;
     lmc__cu_stream own;     /* copies to the device, and of pieces on it */
@@ -386,19 +387,24 @@ LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *
     return LMC_OK;
 }
 
-/* The kernels that this device can run. */
+/* The kernels that this device can run. Several may be of one function, which is then allowed the
+ * most of them. */
 LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
 {
-    int max_shared = 0, i;
-    LMC__CUDA(c, cuDeviceGetAttribute, (&max_shared, LMC__CU_MAX_SHARED, c->device));
+    int most = 0, i, k;
+    LMC__CUDA(c, cuDeviceGetAttribute, (&most, LMC__CU_MAX_SHARED, c->device));
     LMC__CUDA(c, cuModuleGetFunction, (&c->sums, c->module, "lmc_sums"));
     for (i = 0; i < LMC__GPU_KERNELS; i++) {
         const lmc__gpu_kernel *const kernel = &lmc__gpu_kernels[i];
-        lmc__cu_function function = NULL;
-        if (kernel->shared_size > (uint32_t)max_shared) continue;
-        LMC__CUDA(c, cuModuleGetFunction, (&function, c->module, kernel->name));
-        LMC__CUDA(c, cuFuncSetAttribute, (function, LMC__CU_SET_SHARED, (int)kernel->shared_size));
-        c->kernels[i] = function;
+        uint32_t allowed;
+        c->shared[i] = (uint32_t)lmc__min64(kernel->shared_size, (uint64_t)most);
+        if (c->shared[i] < kernel->shared_least) continue;
+        LMC__CUDA(c, cuModuleGetFunction, (&c->kernels[i], c->module, kernel->name));
+        allowed = c->shared[i];
+        for (k = 0; k < i; k++)
+            if (strcmp(lmc__gpu_kernels[k].name, kernel->name) == 0 && allowed < c->shared[k])
+                allowed = c->shared[k];
+        LMC__CUDA(c, cuFuncSetAttribute, (c->kernels[i], LMC__CU_SET_SHARED, (int)allowed));
     }
     return LMC_OK;
 }

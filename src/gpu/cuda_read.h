@@ -52,7 +52,7 @@ static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_wa
     w->at = w->end = part->offset;
     w->is_file = part->size == f->size;
     LMC__FIND_FIRST(first, 0, f->n_tensors, f->tensors[first].offset < part->offset);
-    w->file.tensors += first;
+    if (first) w->file.tensors += first;
     for (w->file.n_tensors = 0; first + w->file.n_tensors < f->n_tensors; w->file.n_tensors++) {
         const lmc_tensor *const t = &w->file.tensors[w->file.n_tensors];
         if (t->offset > end || t->size > end - t->offset) break;

@@ -205,10 +205,12 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- decoding -- */
 
-/* Scratch for n groups; less, if it would be more than the caller's staging_size. */
+/* Scratch for n groups; for less, if it would be more than LMC__CUDA_MAX_SCRATCH. */
+#define LMC__CUDA_MAX_SCRATCH(c) (4 * (c)->options.staging_size)
+
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
 {
-    const uint64_t most = c->options.staging_size / (size_of_group ? size_of_group : 1);
+    const uint64_t most = LMC__CUDA_MAX_SCRATCH(c) / (size_of_group ? size_of_group : 1);
     if (size_of_group == 0) return LMC_OK;
     *n = (unsigned)lmc__min64(*n, most ? most : 1);
     if (c->scratch_size >= *n * size_of_group) return LMC_OK;
@@ -244,7 +246,7 @@ static enum lmc_status lmc__launch(lmc_cuda *c, lmc__cuda_half *h, int kernel, s
     arguments[4] = &c->scratch;
     arguments[5] = &scratch_size;
     LMC__CUDA(c, cuLaunchKernel,
-              (c->kernels[kernel], n_groups, 1, 1, LMC__GPU_THREADS, 1, 1, k->shared_size,
+              (c->kernels[kernel], n_groups, 1, 1, LMC__GPU_THREADS, 1, 1, c->shared[kernel],
                c->stream, arguments, NULL));
     return LMC_OK;
 }

@@ -31,18 +31,6 @@ DEV u64 sum_bytes(u64 begin, u64 end, u64 at, u32 size)
     return v;
 }
 
-/* a * b modulo the polynomial. */
-DEV u32 sum_times(u32 a, u32 b)
-{
-    u32 product = 0;
-    for (u32 i = 0; i < 32; i++) {
-        product ^= b & (0u - (a >> 31));
-        a <<= 1;
-        b = b >> 1 ^ (0x82F63B78u & (0u - (b & 1)));
-    }
-    return product;
-}
-
 DEV u32 sum_product(const u32 table[4][256], u32 v)
 {
     return table[0][v & 255] ^ table[1][v >> 8 & 255] ^ table[2][v >> 16 & 255] ^ table[3][v >> 24];
@@ -51,9 +39,9 @@ DEV u32 sum_product(const u32 table[4][256], u32 v)
 extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *pieces, u32 n,
                                                            Sums *sums, const Tables *t)
 {
-    LMC_SHARED(SumShared, s);
+    SumShared &s = *(SumShared *)SHARED_MEMORY();
     const u32 tid = threadIdx.x;
-    for (u32 i = tid; i < 1024; i += 256) s.advance[i >> 8][i & 255] = t->advance[2][i >> 8][i & 255];
+    for (u32 i = tid; i < 1024; i += 256) s.advance[i >> 8][i & 255] = t->advance[5][i >> 8][i & 255];
     BARRIER();
     for (u32 k = blockIdx.x; k < n; k += gridDim.x) {
         const u64 begin = pieces[k].at, end = begin + pieces[k].size;
@@ -63,9 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
         for (u32 i = 0; i < rows; i++)
             crc = sum_product(s.advance, crc) ^
                   (u32)sum_bytes(begin, end, end - (u64)(rows - i) * 1024 + 4 * tid, 4);
-        /* 256 - tid words: those behind it, and x^32 */
-        if (tid & 1) crc = sum_product(t->word, crc);
-        s.crc[tid] = sum_times(crc, t->power[0][(256 - tid) >> 1]);
+        s.crc[tid] = move_crc(t, crc, 4 * (256 - tid)); /* the words behind it, and x^32 */
         for (u64 at = begin + 8 * tid; at < end; at += 8 * 256) words += sum_bytes(begin, end, at, 8);
         s.words[tid] = words;
         BARRIER();

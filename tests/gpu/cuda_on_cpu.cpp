@@ -24,17 +24,20 @@
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 alignas(128) uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 
-namespace cpu {
+namespace cpu
+{
 u32 seed = 1;
 int left_out = -1, running = -1;
 const char *why = "";
 u64 count[32], n_barriers, n_warp_operations;
 u8 *const shared_memory = (u8 *)lmc_shared_memory;
+size_t shared_size;
 place barriers[MAX_PLACES];
 times time = {1, 1, 1, 1, {0}};
 void (*on_atomic)(const void *, size_t, const void *);
 
-namespace {
+namespace
+{
 enum { STACK = 256 << 10, GUARD = 4096 };
 enum state { READY, AT_WARP, AT_GROUP, DONE };
 
@@ -171,7 +174,8 @@ void set_waiting(int thread, enum state state)
     fprintf(stderr, "all threads wait:\n");
     for (u32 i = 0; i < n_threads; i++) {
         const fiber &f = fibers[i];
-        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id && f.mask == fibers[i - 1].mask)
+        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id &&
+            f.mask == fibers[i - 1].mask)
             continue; /* as the one before */
         if (f.state == DONE) fprintf(stderr, "  from thread %u on: ended\n", i);
         else
@@ -203,7 +207,8 @@ void run_thread()
         const int self = running;
         set_waiting(self, DONE);
         n_done++;
-        if (n_at_group && n_at_group == n_threads - n_done) stop("thread %d ended while all others wait for it", self);
+        if (n_at_group && n_at_group == n_threads - n_done)
+            stop("thread %d ended while all others wait for it", self);
         go_on();
     }
 }
@@ -237,14 +242,18 @@ u64 result_of(int lane, const fiber *warp)
     case DOWN: from = lane + (int)f.argument > 31 ? lane : lane + (int)f.argument; break;
     case XOR: from = (lane ^ (int)f.argument) & 31; break;
     }
-    if (!(f.mask >> from & 1)) stop("%s: lane %d is not in the mask %x", f.where.name, from, f.mask);
+    if (!(f.mask >> from & 1))
+        stop("%s: lane %d is not in the mask %x", f.where.name, from, f.mask);
     return warp[from].value;
 }
 } // namespace
 
-bool is_on_stack(const void *p)
+bool is_own(const void *p)
 {
-    return (const char *)p >= stacks && (const char *)p < stacks + (size_t)MAX_THREADS * (STACK + GUARD);
+    const char *const at = (const char *)p;
+    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) ||
+           at == (const char *)&why ||
+           (at >= (const char *)count && at < (const char *)(count + sizeof count / sizeof *count));
 }
 
 void stop(const char *format, ...)
@@ -272,7 +281,8 @@ u64 warp(operation op, u32 mask, u64 value, u32 argument, const place &where)
         reached(where);
         if (where.id == left_out) return 0;
     }
-    if (!(mask >> self % 32 & 1)) stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
+    if (!(mask >> self % 32 & 1))
+        stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
     f.op = op;
     f.mask = mask;
     f.value = value;
@@ -281,7 +291,8 @@ u64 warp(operation op, u32 mask, u64 value, u32 argument, const place &where)
     set_waiting(self, AT_WARP);
     bool all = true;
     for (int i = 0; i < 32; i++)
-        if (mask >> i & 1 && (lanes[i].state != AT_WARP || lanes[i].where.id != where.id || lanes[i].mask != mask))
+        if (mask >> i & 1 &&
+            (lanes[i].state != AT_WARP || lanes[i].where.id != where.id || lanes[i].mask != mask))
             all = false;
     if (all) {
         for (int i = 0; i < 32; i++)
@@ -313,7 +324,8 @@ u32 group(operation op, u32 value, const place &where)
             if (v.state == DONE) continue;
             if (v.op != op) stop("barriers of two kinds: %s and %s", v.where.name, where.name);
             if (first.state != DONE && v.where.id != first.where.id)
-                stop("lanes of one warp at two barriers: %s and %s", v.where.name, first.where.name);
+                stop("lanes of one warp at two barriers: %s and %s", v.where.name,
+                     first.where.name);
             sum += (u32)v.value;
             n++;
         }
@@ -329,19 +341,21 @@ u32 group(operation op, u32 value, const place &where)
     return (u32)f.result;
 }
 
-void launch(u32 groups, u32 threads, size_t shared_size, void (*function)(void *), void *argument)
+void launch(u32 groups, u32 threads, size_t shared, void (*function)(void *), void *argument)
 {
     if (running >= 0) stop("a launch within a kernel");
-    if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared_size > MAX_SHARED)
-        stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared_size);
+    if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared > MAX_SHARED)
+        stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared);
     if (!stacks) {
-        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop("no memory for stacks");
         stacks = (char *)p;
     }
     body = function;
     body_argument = argument;
     n_threads = threads;
+    shared_size = shared;
     blockDim = {threads, 1, 1};
     gridDim = {groups, 1, 1};
     random_state = seed * 2654435761u | 1;
