@@ -30,7 +30,7 @@ for name, arguments in {
 nvrtc.nvrtcCompileProgram.argtypes = c_void_p, c_int, POINTER(c_char_p)
 nvrtc.nvrtcGetCUBIN.argtypes = c_void_p, c_void_p
 VALUE, MEMORY, CONTEXT, HANDLE, NOT_READY, ADDRESS = 1, 2, 201, 400, 600, 700
-KERNEL = b"lmc_decode_2"
+KERNEL = b"lmc_decode_any"
 
 
 class Settings:
@@ -265,7 +265,7 @@ class Driver(unittest.TestCase):
         f = self.function(self.compile()[0])
         host = ctypes.create_string_buffer(100000)
         at = ctypes.addressof(host)
-        blocks, status, tables, data = self.device(48), self.device(4), self.device(40000), self.device(1024)
+        blocks, status, tables, data = self.device(48), self.device(4), self.device(100000), self.device(1024)
         self.refused(self.launch(f, blocks, 1, status, tables, shared=50000), VALUE, b"49152 are allowed")
         self.refused(cuda.cuFuncSetAttribute(f, 8, 300000), VALUE, b"attribute 8")
         self.done(cuda.cuFuncSetAttribute(f, 8, 50000))
@@ -301,7 +301,7 @@ class Driver(unittest.TestCase):
 
     def test_a_kernel_fails(self):
         f = self.function(self.compile()[0])
-        blocks, status, tables = self.device(48), self.device(4), self.device(40000)
+        blocks, status, tables = self.device(48), self.device(4), self.device(100000)
         with Settings(FAIL="kernel=719"):
             self.done(self.launch(f, blocks, 0, status, tables))
             self.assertEqual(cuda.cuStreamSynchronize(None), 719)
