@@ -1,370 +1,412 @@
 /* SPDX-License-Identifier: MIT
- * Decodes blocks of LMC 1.0 on a GPU: one group of 256 threads a block. A prototype: widths 2 and 4, stored or planes, no prediction
- * (so no classes), Joint 0, at most 65,536 elements; all lists, trees and masks. What it does not know gets the status NOT_HERE, and a
- * CPU decodes it. CUDA C++ without headers, so NVRTC takes it; with LMC_ON_CPU the same text runs as fibers (cuda_on_cpu.h).
+ * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, by the shim of
+ * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any
+ * include, so that NVRTC takes it as it is. kernels.h says what a host must know.
  *
- *   1 parse   The first warp walks the tree of each list in pre-order; masks are copied to shared memory as aligned
- *             words, with the number of ones before each word. All warps help with the large ones: that is the only serial chain.
- *   2 bounds  A chunk of 2,048 neighbouring elements is a range at every node. One thread per border of chunks follows it down.
- *   3 decode  A warp takes a chunk, and all of the rest needs no barrier of the group: nodes from the last to the root, 8 outputs a
- *             lane: two windows of the children and two byte permutations. Rare subtrees are walked element by element instead.
- *   4 join    Planes to elements, 16 bytes a lane; CRC-32C on the way.
- */
+ *     lmc_decode_planes   blocks of up to 65,536 elements without a prediction; the masks of their
+ *                         trees are in shared memory
+ *     lmc_decode_any      all others but quantised ones: any size, classes, sparse blocks; masks
+ *                         and lists are in scratch memory. Template parameter WIDE
+ *
+ * One group of threads decodes a block:
+ *
+ *   1  The first warp reads the payload. It walks each tree in pre-order, for where a node starts
+ *      depends on the number of ones of all masks before. Masks become aligned words, with a rank
+ *      for each 64 bits: how many ones are before them. All warps help with large ones.
+ *   2  A list is cut into chunks of neighbouring elements. Ranks are monotone, so a chunk is a
+ *      range of each node. A thread for each border of chunks follows it down the tree.
+ *   3  A warp makes the bytes of a chunk alone, from the deepest nodes up: a lane merges 8 bytes
+ *      of a node at a time. Rare subtrees are walked down element by element instead.
+ *   4  Planes become elements, whose CRC is taken on the way: a state for each lane, which steps
+ *      from one row of the warp to the next.
+ *
+ * Safety. Nothing of a payload becomes an address or a count before it was checked, as in
+ * src/codec/get_list.h: the number of ones of a mask is at most its n, because bits behind n are
+ * zero, and a tree of code lengths fills its space exactly. Every loop that waits for the payload
+ * takes something of it, or ends by a bound that was checked. After an error the first warp says so,
+ * and all threads still reach the same barriers. */
 #ifdef LMC_ON_CPU
 #include "cuda_on_cpu.h"
-#define LMC_SHARED(T, s) T &s = *(T *)cpu::shared_memory
+#define SHARED_MEMORY() (cpu::shared_memory)
+#define SHARED_SIZE() ((u32)cpu::shared_size)
 #define BARRIER() __syncthreads()
-#define WHY(x) (cpu::why = x)
+#define WHY(text) (cpu::why = text)
+#define ROLLED
+#define UNROLLED
 #else
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
-#define LMC_SHARED(T, s) extern __shared__ uint4 lmc_shared_memory[]; T &s = *(T *)lmc_shared_memory
+extern __shared__ uint4 lmc_shared_memory[];
+#define SHARED_MEMORY() ((u8 *)lmc_shared_memory)
+#define SHARED_SIZE() dynamic_shared_size()
 #define BARRIER() asm volatile("bar.sync 0;" ::: "memory")
 #define LMC_COUNT(i, n) ((void)0)
-#define WHY(x) ((void)0)
-#endif
-#define DEV __device__ __forceinline__
-#define COLD static __device__ __noinline__
-#ifdef LMC_ON_CPU
-#define ROLLED
-#define UNROLLED
-#else
-#define ROLLED _Pragma("unroll 1")
+#define WHY(text) ((void)0)
+#define ROLLED _Pragma("unroll 1") /* code that is rolled out costs more than it gains: size */
 #define UNROLLED _Pragma("unroll")
+static __device__ __forceinline__ u32 dynamic_shared_size()
+{
+    u32 size;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(size));
+    return size;
+}
 #endif
-#define FULL 0xFFFFFFFFu
-#ifndef CHUNK
-#define CHUNK 1024
-#endif
-#ifndef ARENA /* words of shared memory for masks; the rare blocks that need more, or more trees, are done by a second variant: ARENA 36000 on an H100, GROUPS 1 */
-#define ARENA 9344
-#define SLOTS(W) ((W) / 2)
-#define TEMP_CHUNKS 2
-#else
-#define TEMP_CHUNKS 5
-#define SLOTS(W) (W)
-#endif
-#ifndef RARE
-#define RARE 48 /* elements of a chunk below which a subtree is walked */
-#endif
-#ifndef GROUPS
-#define GROUPS 3 /* at a time on a multiprocessor: bounds the registers */
-#endif
-#ifndef WARPS
-#define WARPS 8
-#endif
-enum { THREADS = 32 * WARPS, MAX_N = 65536, MAX_NODES = 192, MAX_ACTIVE = 64, TEMP = TEMP_CHUNKS * CHUNK,  NONE = 0xFFFF, INACTIVE = 255,
-       NESTED_NODES = (TEMP + 16) * WARPS / 3 / 28 };
-enum { CONSTANT, ESCAPED, FLAT, MASK };
-enum { OK = 0, UNSUPPORTED = 22, CORRUPT = 24, CHECKSUM = 25, NOT_HERE = 255 };
-enum { POLY = 0x82F63B78u };
+#define DEV static __device__ __forceinline__
+#define COLD static __device__ __noinline__
 
-struct Block { u64 in, out, base; u32 in_size, out_size, number, flags; }; /* where it is, where it goes, its position */
-struct Tables {            /* made once by the host */
-    u32 advance[4][4][256]; /* [log2 W]: times x^(8 * 256 * W) */
-    u32 word[4][256];      /* times x^32 */
-    u32 power[3][256]; /* [k]: x^(64 * 256^k * i) */
+const u32 FULL = 0xFFFFFFFF; /* all lanes, all bits */
+enum : u32 {
+    WARPS = 8,
+    THREADS = 32 * WARPS,
+    GROUPS = 3, /* at a time on a multiprocessor: bounds the registers */
+    POLY = 0x82F63B78, /* CRC-32C, reflected: bit 31 of a number is x^0 */
+    HEADER = 24,
+    MAX_SIZE = 1u << 22, /* of a block (section 9) */
+    MAX_NARROW = 65536,  /* elements of a block of lmc_decode_planes: ranks have 16 bits */
+    MAX_CLASSES = 16,
+    MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */
+    POOL = 2560,     /* bytes of a warp for the bytes of nodes, in chunks */
+    LOG2_CHUNK = 10,
+    RARE = 48, /* a node of less in a chunk of 2^LOG2_CHUNK is walked */
+    NESTED_NODES = 80, /* no frozen tree has more: 79 has that of level 5 */
+    NONE = 0xFFFF,
+    INACTIVE = 255
+};
+/* The same numbers as in enum lmc_status; and what is no status of the format. */
+enum : u32 {
+    OK = 0,
+    UNSUPPORTED = 22,
+    TRUNCATED = 23,
+    CORRUPT = 24,
+    CHECKSUM = 25,
+    BASE_MISSING = 30,
+    BASE_WRONG = 31,
+    NOT_HERE = 255
+};
+enum : u32 { RUN_PREDICTED = 1, MAY_GROUP = 2, MAY_QUANTIZE = 4 }; /* of Block.flags */
+
+/* As in kernels.h. */
+struct Block {
+    u64 in, out, base;
+    u32 in_size, out_size, number, flags;
+};
+struct Tables {
+    u32 advance[7][4][256]; /* [k]: times x^(8 * 32 * 2^k), for each byte of a number */
+    u32 word[4][256];       /* times x^32 */
+    u32 power[3][256];      /* [k][i]: x^(8 * 256^k * i) */
     u16 frozen_start[10][258];
     u8 frozen_symbol[256];
 };
-struct Node { u32 n, bits, src; u16 left, right, first, end; u8 kind, flat, walk, active; };
-struct Pending { u16 depth, a, b, parent; u32 x, n; u32 right; };
-struct Shared {
-    u32 arena[ARENA];
-    Node node[MAX_NODES];
-    Pending stack[4][18];
-    u16 start[258];
-    u8 symbol[4][256];
-    u32 selector[16], advance[4][256], seg[WARPS], crc;
-    u32 job_src, job_n, job_dst, job;
-    u32 status, n_nodes, n_active, n, kind[4], where[4], used, residual, stored;
-    u32 pos, active_end[4];
-    u16 off[WARPS][MAX_ACTIVE], active[MAX_ACTIVE]; /* nodes whose bytes are made: neither constant nor below a walked one */
-    uint2 temp[WARPS][TEMP / 8 + 2];
-    uint2 stage[SLOTS(4)][WARPS][CHUNK / 8 + 2]; /* roots of trees; with W = 2 only the first SLOTS(2) are there */
+
+/* A node of a tree (section 6.2). Kinds are ordered: from MASK on there are children. */
+enum : u32 { CONSTANT, ESCAPED, FLAT, MASK, WALKED };
+struct Node {
+    u32 n;          /* bytes of the list that pass through it */
+    u32 bits;       /* its mask, in the arena */
+    u32 src;        /* its bytes, or lists of bits, in the payload */
+    u16 left, right; /* children, NONE if they have no bytes */
+    u16 parent, first; /* first: of its leaves */
+    u8 kind, depth, flat, active; /* active: its number among those, or INACTIVE */
 };
-struct Reader { const u8 *p; u32 size, at, used, error; };
+/* A node that is still to be read. */
+struct Pending {
+    u32 start, n;
+    u16 depth, first, end, parent; /* leaves first .. end - 1 */
+    u32 is_right;
+};
+/* A list (section 6): ESCAPED is raw, with src in the payload; CONSTANT has its byte there. MASK is
+ * a tree, whose active nodes are first .. end - 1. */
+struct List {
+    u32 kind, src, first, end;
+    u32 level_nodes; /* active nodes of one depth, at most */
+    u32 stage;       /* where in the pool of a warp its bytes of a chunk are made */
+    u32 value;       /* of a constant */
+};
+/* Where a list's bytes are: byte i at p[i * stride]. */
+struct Side {
+    const u8 *p;
+    u64 stride;
+};
+
+enum Job : u32 { COPY_MASK, EXPAND_MASK, CHECK_PAYLOAD, COUNT_CLASSES, MAKE_ROW, END };
+
+template <bool WIDE> struct Kind; /* what differs between the two kernels */
+template <> struct Kind<false> {
+    typedef u16 Rank;
+    enum : u32 { MAX_NODES = 192, MAX_LISTS = 8 };
+    struct More {
+    };
+};
+template <> struct Kind<true> {
+    typedef u32 Rank;
+    enum : u32 { MAX_NODES = 511, MAX_LISTS = 1 };
+    struct More {
+        u8 *scratch;
+        Side side[MAX_CLASSES][8];
+        u32 mask[MAX_CLASSES], mask_n[MAX_CLASSES]; /* of a sparse block's class, in the arena */
+        u32 count[WARPS][MAX_CLASSES]; /* elements of each class, of each warp's part of them */
+        u8 class_of[256];              /* of a key */
+        const u8 *base;
+        u8 *row;
+        u32 n_classes, class_bits, sparse, natural, is_payload_right;
+    };
+};
+
+template <bool WIDE> struct alignas(16) Shared : Kind<WIDE>::More {
+    uint2 pool[WARPS][POOL / 8];
+    u32 advance[4][256], selector[16];
+    Node node[Kind<WIDE>::MAX_NODES];
+    Pending stack[3][18];
+    List list[Kind<WIDE>::MAX_LISTS];
+    u16 start[258]; /* of the leaves of the tree that is read */
+    u16 active[MAX_ACTIVE], offset[WARPS][MAX_ACTIVE];
+    u8 level[MAX_ACTIVE]; /* the first active node of the same depth */
+    u8 symbol[Kind<WIDE>::MAX_LISTS][256], frozen[256];
+    u32 part[WARPS], crc, bad;
+    u32 job, job_src, job_n, job_bits, job_nodes, job_flip;
+    u32 status, n, log2_chunk, pos, work_buffer, order, stored, width;
+};
+template <bool WIDE> DEV Shared<WIDE> &shared() { return *(Shared<WIDE> *)SHARED_MEMORY(); }
+
+/* The arena: masks, ranks, and what is made from them. A place in it is a number of words. */
+template <bool WIDE> DEV u32 *arena()
+{
+    if (WIDE) return (u32 *)((Shared<true> *)SHARED_MEMORY())->scratch;
+    return (u32 *)(SHARED_MEMORY() + sizeof(Shared<false>));
+}
+
+/* The first warp's place in the payload, the same in all lanes. After an error it is of no use. */
+struct Reader {
+    const u8 *in;
+    u32 size, at;
+    u32 used, room; /* words of the arena */
+    u32 error;
+    const Tables *tables;
+};
 
 DEV u32 lane_id() { return threadIdx.x & 31; }
-DEV u32 load32(const u8 *p) /* any address; up to 7 bytes behind p + 4 are read */
+DEV u32 warp_id() { return threadIdx.x >> 5; }
+DEV u32 min_u32(u32 a, u32 b) { return a < b ? a : b; }
+DEV u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
+DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */
+DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
+
+/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read: behind a block are 16. */
+DEV u32 load32(const u8 *p)
 {
     const u32 *const q = (const u32 *)((u64)p & ~(u64)3);
     return __funnelshift_r(q[0], q[1], 8 * (u32)((u64)p & 3));
 }
-DEV u32 scan(u32 v) /* inclusive */
+DEV uint2 load64(const u8 *p)
 {
-UNROLLED
-    for (int d = 1; d < 32; d <<= 1) { const u32 o = __shfl_up_sync(FULL, v, d); if (lane_id() >= (u32)d) v += o; }
+    const u32 *const q = (const u32 *)((u64)p & ~(u64)3);
+    const u32 a = q[0], b = q[1], c = q[2], shift = 8 * (u32)((u64)p & 3);
+    return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));
+}
+
+/* The sum of v of this lane and those before. */
+DEV u32 scan(u32 v)
+{
+    UNROLLED for (u32 d = 1; d < 32; d <<= 1)
+    {
+        const u32 other = __shfl_up_sync(FULL, v, d);
+        if (lane_id() >= d) v += other;
+    }
     return v;
 }
+
+/* ---- Masks in the arena: ceil(n / 64) pairs of words, a word more, which loads of two words may
+ * reach, and a rank for each pair and one for the end. Bits from n on are zero. */
+
 DEV u32 words_of(u32 n) { return (n + 31) >> 5; }
-/* Of a mask: its words, one more, and for each two words the ones before them. */
-DEV u32 mask_words(u32 n) { return ((n + 63) >> 6 << 1) + 1; }
-DEV u16 *ranks(const Shared &s, u32 bits, u32 n) { return (u16 *)(s.arena + bits + mask_words(n)); }
-DEV u32 ones_before(const u32 *words, const u16 *rank, u32 at, u32 w) /* w: words[at >> 5] */
+DEV u32 pairs_of(u32 n) { return (n + 63) >> 6; }
+DEV u32 ranks_at(u32 bits, u32 n) { return bits + 2 * pairs_of(n) + 1; }
+template <bool WIDE> DEV u32 mask_size(u32 n) /* in words */
 {
-    const u32 even = at & 32 ? words[at >> 6 << 1] : 0;
-    return rank[at >> 6] + __popc(even) + __popc(w & ((1u << (at & 31)) - 1));
+    const u32 ranks = pairs_of(n) + 1;
+    return 2 * pairs_of(n) + 1 + (WIDE ? ranks : (ranks + 1) >> 1);
+}
+template <bool WIDE> DEV typename Kind<WIDE>::Rank *ranks_of(u32 at)
+{
+    return (typename Kind<WIDE>::Rank *)(arena<WIDE>() + at);
 }
 
-/* Copies n bits to the arena and counts ones; src NONE: they are there. By n_warps warps, of which this is one. */
-COLD void copy_mask(Shared &s, const u8 *p, u32 src, u32 n, u32 dst, u32 warp, u32 n_warps)
+/* Ones before bit `at`, at most n, whose word is w. */
+template <bool WIDE> DEV u32 ones_before(u32 bits, u32 ranks, u32 at, u32 w)
 {
-    const u32 words = words_of(n), lane = lane_id(), seg = (words + 32 * n_warps - 1) / (32 * n_warps) * 32;
-    const u32 lo = warp * seg, hi = lo + seg < words ? lo + seg : words;
-    u16 *const rank = ranks(s, dst, n);
+    const u32 even = at & 32 ? arena<WIDE>()[bits + (at >> 6 << 1)] : 0;
+    return ranks_of<WIDE>(ranks)[at >> 6] + __popc(even) + __popc(w & below(at & 31));
+}
+
+/* Makes a mask of n bits and its ranks, by n_warps warps of which this is one. src: of its bytes in
+ * the payload, or FULL: its words are in the arena already. part[w] becomes the ones that warp w
+ * has counted. With more than one warp there is a barrier in between. */
+template <bool WIDE> COLD void copy_mask(const u8 *in, u32 src, u32 n, u32 bits, u32 n_warps)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u32 words = words_of(n), lane = lane_id(), warp = warp_id(),
+              share = (words + 32 * n_warps - 1) / (32 * n_warps) * 32, from = warp * share,
+              end = min_u32(from + share, words);
+    u32 *const word = arena<WIDE>() + bits;
+    typename Kind<WIDE>::Rank *const rank = ranks_of<WIDE>(ranks_at(bits, n));
     u32 total = 0;
-    ROLLED for (u32 i = lo; i < hi; i += 32) {
+    ROLLED for (u32 i = from; i < end; i += 32)
+    {
         const u32 k = i + lane;
         u32 v = 0;
-        if (k < hi) {
-            v = src == FULL ? s.arena[dst + k] : load32(p + src + 4 * k);
-            if (n - 32 * k < 32) v &= (1u << (n & 31)) - 1;
-            s.arena[dst + k] = v;
+        if (k < end) {
+            v = src == FULL ? word[k] : load32(in + src + 4 * k);
+            if (n - 32 * k < 32) v &= below(n & 31);
+            word[k] = v;
         }
         LMC_COUNT(0, lane == 0);
-        const u32 c = __popc(v), up = scan(c);
-        if (k < hi && !(k & 1)) rank[k >> 1] = (u16)(total + up - c);
+        const u32 ones = __popc(v), up = scan(ones);
+        if (k < end && !(k & 1)) rank[k >> 1] = (typename Kind<WIDE>::Rank)(total + up - ones);
         total += __shfl_sync(FULL, up, 31);
     }
-    if (warp == 0 && lane == 0) { s.arena[dst + words] = 0; if (words & 1) s.arena[dst + words + 1] = 0; }
-    if (lane == 0) s.seg[warp] = total;
+    if (warp == 0 && lane < 2 && words + lane <= 2 * pairs_of(n)) word[words + lane] = 0;
+    if (lane == 0) s.part[warp] = total;
     if (n_warps > 1) {
-        u32 base = 0;
+        u32 before = 0;
         BARRIER();
-        ROLLED for (u32 w = 0; w < warp; w++) base += s.seg[w];
-        ROLLED for (u32 k = (lo >> 1) + lane; 2 * k < hi; k += 32) rank[k] = (u16)(rank[k] + base);
+        ROLLED for (u32 w = 0; w < warp; w++) before += s.part[w];
+        ROLLED for (u32 k = (from >> 1) + lane; 2 * k < end; k += 32)
+            rank[k] = (typename Kind<WIDE>::Rank)(rank[k] + before);
+        total += before;
     }
+    if (warp == n_warps - 1 && lane == 0)
+        rank[pairs_of(n)] = (typename Kind<WIDE>::Rank)total;
 }
-COLD void work(Shared &s, const u8 *p) /* all warps, the same job */
-{
-    copy_mask(s, p, s.job_src, s.job_n, s.job_dst, threadIdx.x >> 5, WARPS);
-    BARRIER();
-}
-/* By the first warp. */
-COLD void copy_bits(Shared &s, const u8 *p, u32 src, u32 n, u32 dst)
-{
-    if (n < 4096) {
-        copy_mask(s, p, src, n, dst, 0, 1);
-        if (lane_id() == 0) for (u32 w = 1; w < WARPS; w++) s.seg[w] = 0;
-        __syncwarp();
-        return;
-    }
-    if (lane_id() == 0) { s.job_src = src; s.job_n = n; s.job_dst = dst; s.job = 1; }
-    BARRIER();
-    work(s, p);
-}
-COLD u32 sum_seg(Shared &s)
-{
-    u32 ones = 0;
-    ROLLED for (u32 w = 0; w < WARPS; w++) ones += s.seg[w];
-    return ones;
-}
-DEV u32 alloc(Reader &r, u32 words)
-{
-    const u32 at = r.used;
-    if (words > ARENA - r.used) { WHY("arena"); r.error = NOT_HERE; return 0; }
-    r.used += words;
-    return at;
-}
-DEV bool has(Reader &r, u32 bytes) { if (bytes > r.size - r.at) r.error = CORRUPT; return !r.error; }
-DEV void unused_bits(Reader &r, u32 at, u32 n) { if (n & 7 && r.p[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT; }
 
-template <class T> static __device__ __noinline__ u8 walk(const Shared &s, const u8 *p, const Node *nodes, const T *symbol, u32 k, u32 at)
+/* Byte `at` of node k: down the tree to its leaf. The tables of a tree may be anywhere. */
+template <bool WIDE>
+COLD u32 walk(const u8 *in, const Node *nodes, const u8 *symbol, u32 k, u32 at)
 {
-    while (nodes[k].kind == MASK) {
-        const u32 bits = nodes[k].bits, w = s.arena[bits + (at >> 5)];
-        const u32 ones = ones_before(s.arena + bits, ranks(s, bits, nodes[k].n), at, w);
-        if (w >> (at & 31) & 1) { at = ones; k = nodes[k].right; }
-        else { at -= ones; k = nodes[k].left; }
+    while (nodes[k].kind >= MASK) {
+        const u32 bits = nodes[k].bits, w = arena<WIDE>()[bits + (at >> 5)],
+                  ones = ones_before<WIDE>(bits, ranks_at(bits, nodes[k].n), at, w);
+        const bool is_right = w >> (at & 31) & 1;
+        at = is_right ? ones : at - ones;
+        k = is_right ? nodes[k].right : nodes[k].left;
         LMC_COUNT(1, 1);
     }
     if (nodes[k].kind == CONSTANT) return symbol[nodes[k].first];
-    if (nodes[k].kind == ESCAPED) return p[nodes[k].src + at];
+    if (nodes[k].kind == ESCAPED) return in[nodes[k].src + at];
+    const u8 *row = in + nodes[k].src + (at >> 3);
+    const u32 flat = nodes[k].flat, size = (nodes[k].n + 7) >> 3;
     u32 index = 0;
-    const u8 *q = p + nodes[k].src + (at >> 3);
-    ROLLED for (u32 d = 0; d < nodes[k].flat; d++, q += (nodes[k].n + 7) >> 3) index = index << 1 | (*q >> (at & 7) & 1);
+    ROLLED for (u32 d = 0; d < flat; d++, row += size) index = index << 1 | (*row >> (at & 7) & 1);
     return symbol[nodes[k].first + index];
 }
 
-template <int NEST> struct Parse {
-    /* The tree of leaves [0, n_leaves) over n elements; start[n_leaves] is 2^15. Returns the number of nodes. */
-    static __device__ __noinline__ u32 tree(Shared &s, Reader &r, const Tables *t, const u16 *start, u32 n_leaves, bool escape, u32 n, Node *nodes, u32 base, u32 limit)
-    {
-        Pending *const stack = s.stack[NEST];
-        const u32 lane = lane_id();
-        u32 top = 1, count = base;
-        if (lane == 0) { stack[0].depth = 0; stack[0].a = 0; stack[0].b = (u16)n_leaves; stack[0].parent = NONE; stack[0].x = 0; stack[0].n = n; stack[0].right = 0; }
-        __syncwarp();
-        while (top && !r.error) {
-            const Pending v = stack[--top];
-            const u32 me = count++;
-            if (me >= limit) { WHY(NEST ? "nodes of a nested mask" : "nodes"); r.error = NOT_HERE; break; }
-            const u32 one = v.b - v.a == 1, length_a = __clz(start[v.a + 1] - start[v.a]) - 16, length_b = __clz(start[v.b] - start[v.b - 1]) - 16;
-            const bool has_escape = escape && v.b == n_leaves;
-            u32 kind = MASK, bits = 0, src = 0, flat = 0, ones = 0, middle = 0;
-            if (one) {
-                kind = has_escape ? ESCAPED : CONSTANT;
-                if (has_escape) { src = r.at; if (has(r, v.n)) r.at += v.n; }
-            } else if (!has_escape && length_a == length_b && length_a - v.depth >= 2 && length_a - v.depth <= 6) {
-                kind = FLAT;
-                flat = length_a - v.depth;
-                const u32 bytes = (v.n + 7) >> 3;
-                src = r.at; /* read where they are: each bit is needed once */
-                if (!has(r, flat * bytes)) break;
-                ROLLED for (u32 d = 0; d < flat; d++) unused_bits(r, r.at + d * bytes, v.n);
-                r.at += flat * bytes;
-            } else {
-                bits = mask(s, r, t, v.n);
-                if (r.error) break;
-                ones = sum_seg(s);
-                u32 lo = v.a + 1, hi = v.b; /* first leaf of the right child */
-                while (lo < hi) { const u32 m = (lo + hi) >> 1; if (start[m] < v.x + (1u << (14 - v.depth))) lo = m + 1; else hi = m; }
-                middle = lo;
-            }
-            __syncwarp();
-            if (lane == 0) {
-                Node &w = nodes[me];
-                w.n = v.n; w.bits = bits; w.src = src; w.left = w.right = NONE; w.first = v.a; w.kind = (u8)kind; w.flat = (u8)flat; w.walk = 0;
-                if (v.parent != NONE) { if (v.right) nodes[v.parent].right = (u16)me; else nodes[v.parent].left = (u16)me; }
-                if (kind == MASK) {
-                    u32 at = top;
-                    if (ones) { Pending &q = stack[at++]; q.depth = v.depth + 1; q.a = (u16)middle; q.b = v.b; q.parent = (u16)me; q.x = v.x + (1u << (14 - v.depth)); q.n = ones; q.right = 1; }
-                    if (ones < v.n) { Pending &q = stack[at++]; q.depth = v.depth + 1; q.a = v.a; q.b = (u16)middle; q.parent = (u16)me; q.x = v.x; q.n = v.n - ones; q.right = 0; }
-                }
-            }
-            if (kind == MASK) top += (ones != 0) + (ones < v.n);
-            __syncwarp();
-        }
-        return count;
-    }
-    /* A mask of n bits at r.at: to the arena, with ranks; its ones are the sum of s.seg. */
-    static __device__ __noinline__ u32 mask(Shared &s, Reader &r, const Tables *t, u32 n)
-    {
-        const u32 words = words_of(n), bytes = (n + 7) >> 3, bits = alloc(r, mask_words(n) + ((mask_words(n) + 3) >> 2)), lane = lane_id();
-        u32 mode = 0;
-        if (r.error) return 0;
-        if (n >= 256 && NEST < 2) { if (!has(r, 1)) return 0; mode = r.p[r.at++]; }
-        if (mode == 0) {
-            if (!has(r, bytes)) return 0;
-            unused_bits(r, r.at, n);
-            copy_bits(s, r.p, r.at, n, bits);
-            r.at += bytes;
-            return bits;
-        }
-        if (mode <= 20) { nested(s, r, t, n, bits, mode); }
-        else r.error = CORRUPT;
-        if (r.error) return 0;
-        __syncwarp();
-        copy_bits(s, r.p, FULL, n, bits);
-        return bits;
-    }
-    static __device__ __noinline__ void nested(Shared &s, Reader &r, const Tables *t, u32 n, u32 bits, u32 mode)
-    {
-        const u32 bytes = (n + 7) >> 3, used = r.used, level = (mode - 1) >> 1, flip = (mode - 1) & 1 ? 255 : 0;
-        const u32 limit = NESTED_NODES;
-        Node *const nodes = (Node *)s.temp + NEST * NESTED_NODES; /* not in use before the chunks are */
-        Parse<NEST + 1>::tree(s, r, t, t->frozen_start[level], 256, false, bytes, nodes, 0, limit);
-        if (r.error) return;
-        u32 bad = 0;
-        ROLLED for (u32 i = lane_id(); i < 4 * words_of(n); i += 32) {
-            const u32 v = i < bytes ? walk(s, r.p, nodes, t->frozen_symbol, 0, i) ^ flip : 0;
-            if (i == bytes - 1 && n & 7 && v >> (n & 7)) bad = 1;
-            ((u8 *)(s.arena + bits))[i] = (u8)v;
-        }
-        if (__ballot_sync(FULL, bad)) r.error = CORRUPT;
-        r.used = used;
-    }
-};
-template <> struct Parse<3> { /* nesting 2 has plain masks only */
-    static DEV u32 tree(Shared &, Reader &r, const Tables *, const u16 *, u32, bool, u32, Node *, u32, u32) { r.error = CORRUPT; return 0; }
-};
-
-/* A list of n bytes: s.kind, s.where (offset, value, or number of its root). First warp. */
-COLD void list(Shared &s, Reader &r, const Tables *t, u32 plane, u32 n)
+/* The bytes of a nested mask of n bits (section 6.3), from the nodes of its frozen tree, to the
+ * arena; by n_warps warps. bad is set where a byte breaks R6-9. */
+DEV Node *nested_nodes(u8 *pool, u32 nesting) { return (Node *)pool + nesting * NESTED_NODES; }
+template <bool WIDE>
+COLD void expand_mask(const u8 *in, u32 nesting, u32 n, u32 bits, u32 flip, u32 n_warps)
 {
-    const u32 lane = lane_id();
-    if (!has(r, 1)) return;
-    const u32 mode = r.p[r.at++];
-    if (mode > 3) { r.error = CORRUPT; return; }
-    if (mode == 0) { if (lane == 0) { s.kind[plane] = ESCAPED; s.where[plane] = r.at; } if (has(r, n)) r.at += n; return; }
-    if (mode == 1) { if (has(r, 1)) { if (lane == 0) { s.kind[plane] = CONSTANT; s.where[plane] = r.p[r.at]; } r.at++; } return; }
-    if (!has(r, 2)) return;
-    const u32 first = r.p[r.at], count = r.p[r.at + 1] + 1u, escape = mode == 3, bytes = (count + escape + 1) >> 1;
-    r.at += 2;
-    if (first + count > 256) r.error = CORRUPT;
-    if (r.error || !has(r, bytes)) return;
-    const u8 *const q = r.p + r.at;
-    r.at += bytes;
-    if ((count + escape) & 1 && q[bytes - 1] >> 4) r.error = CORRUPT;
-    if (!(q[0] & 15) || !(q[(count - 1) >> 1] >> (4 * ((count - 1) & 1)) & 15)) r.error = CORRUPT;
-    u32 leaves = 0, at = 0, longest = 0;
-    ROLLED for (u32 length = 1; length <= 15; length++)
-        ROLLED for (u32 i = 0; i < count; i += 32) {
-            const u32 k = i + lane, mine = k < count && (u32)(q[k >> 1] >> (4 * (k & 1)) & 15) == length;
-            const u32 who = __ballot_sync(FULL, mine), before = __popc(who & ((1u << lane) - 1));
-            if (mine) { s.symbol[plane][leaves + before] = (u8)(first + k); s.start[leaves + before] = (u16)(at + (before << (15 - length))); }
-            if (who) longest = length;
-            leaves += __popc(who);
-            at += __popc(who) << (15 - length);
-            if (at > 32768) { r.error = CORRUPT; return; }
-        }
-    if (escape) {
-        const u32 length = q[count >> 1] >> (4 * (count & 1)) & 15;
-        if (length < longest || length == 0) { r.error = CORRUPT; return; }
-        if (lane == 0) s.start[leaves] = (u16)at;
-        leaves++;
-        at += 1u << (15 - length);
+    Shared<WIDE> &s = shared<WIDE>();
+    const Node *const nodes = nested_nodes((u8 *)s.pool, nesting); /* no chunks are made yet */
+    const u32 bytes = (n + 7) >> 3;
+    u8 *const out = (u8 *)(arena<WIDE>() + bits);
+    ROLLED for (u32 i = 32 * warp_id() + lane_id(); i < 4 * words_of(n); i += 32 * n_warps)
+    {
+        const u32 v = i < bytes ? walk<WIDE>(in, nodes, s.frozen, 0, i) ^ flip : 0;
+        if (i == bytes - 1 && n & 7 && v >> (n & 7)) atomicOr(&s.bad, 1u);
+        out[i] = (u8)v;
     }
-    if (leaves < 2 || at != 32768) { r.error = CORRUPT; return; }
-    if (lane == 0) { s.start[leaves] = 32768; s.kind[plane] = MASK; s.where[plane] = s.n_nodes; }
-    __syncwarp();
-    const u32 base = s.n_nodes, end = Parse<0>::tree(s, r, t, s.start, leaves, escape, n, s.node, base, MAX_NODES);
-    if (r.error) return;
-    __syncwarp();
-    if (lane == 0) { /* where subtrees end; which of them are rare, so that walking is cheaper */
-        s.n_nodes = end;
-        ROLLED for (u32 k = end; k-- > base;) {
-            Node &v = s.node[k];
-            v.end = (u16)(k + 1);
-            if (v.kind == MASK) { const u32 child = v.right != NONE ? v.right : v.left; v.end = s.node[child].end; }
-            v.walk = v.kind == MASK && (u64)v.n * CHUNK <= (u64)RARE * n;
-        }
-        u32 a = s.n_active;
-        ROLLED for (u32 k = base; k < end;) {
-            Node &v = s.node[k];
-            v.active = INACTIVE;
-            if (v.kind != CONSTANT) { if (a < MAX_ACTIVE) { s.active[a] = (u16)k; v.active = (u8)a; } a++; }
-            if (v.walk) { ROLLED for (k++; k < v.end; k++) s.node[k].active = INACTIVE; } else k++;
-        }
-        s.n_active = s.active_end[plane] = a;
-    }
-    __syncwarp();
-    if (s.n_active > MAX_ACTIVE) { WHY("active nodes"); r.error = NOT_HERE; }
 }
 
-/* a * b modulo the polynomial, reflected: x^0 is bit 31 */
+/* ---- CRC-32C. A lane's state is a number v; the next word of the lane is one row of the warp
+ * further, so v becomes v * x^(8 * row) + word. In the end each lane's state is moved by the bytes
+ * behind its last word, and the sum over all lanes is the CRC. */
+
+template <bool WIDE> DEV u32 advance(u32 v)
+{
+    const u32(*const table)[256] = shared<WIDE>().advance;
+    return table[0][v & 255] ^ table[1][v >> 8 & 255] ^ table[2][v >> 16 & 255] ^ table[3][v >> 24];
+}
+DEV u32 times_word(const Tables *t, u32 v) /* times x^32 */
+{
+    return t->word[0][v & 255] ^ t->word[1][v >> 8 & 255] ^ t->word[2][v >> 16 & 255] ^
+           t->word[3][v >> 24];
+}
 COLD u32 multiply(u32 a, u32 b)
 {
-    u32 r = 0;
-ROLLED
-    for (int i = 0; i < 32; i++) { r ^= b & (0u - (a >> 31)); a <<= 1; b = b >> 1 ^ (POLY & (0u - (b & 1))); }
-    return r;
+    u32 product = 0;
+    ROLLED for (u32 i = 0; i < 32; i++)
+    {
+        product ^= b & (0u - (a >> 31));
+        a <<= 1;
+        b = b >> 1 ^ (POLY & (0u - (b & 1)));
+    }
+    return product;
 }
-COLD u32 crc_byte(u32 crc, u32 byte)
+COLD u32 move_crc(const Tables *t, u32 v, u32 bytes) /* less than 2^24 */
+{
+    if (bytes & 255) v = multiply(v, t->power[0][bytes & 255]);
+    if (bytes >> 8 & 255) v = multiply(v, t->power[1][bytes >> 8 & 255]);
+    if (bytes >> 16) v = multiply(v, t->power[2][bytes >> 16]);
+    return v;
+}
+DEV u32 crc_byte(u32 crc, u32 byte)
 {
     crc ^= byte;
-    ROLLED for (int i = 0; i < 8; i++) crc = crc >> 1 ^ (POLY & (0u - (crc & 1)));
+    ROLLED for (u32 i = 0; i < 8; i++) crc = crc >> 1 ^ (POLY & (0u - (crc & 1)));
     return crc;
 }
-DEV u32 advance(const Shared &s, u32 v) { return s.advance[0][v & 255] ^ s.advance[1][v >> 8 & 255] ^ s.advance[2][v >> 16 & 255] ^ s.advance[3][v >> 24]; }
-DEV uint2 window(const u32 *words, u32 at) /* 8 bytes at byte `at` of shared memory */
+template <bool WIDE> DEV void add_crc(u32 v) /* to s.crc, the sum over all lanes */
+{
+    for (u32 d = 16; d; d >>= 1) v ^= __shfl_xor_sync(FULL, v, d);
+    if (lane_id() == 0) atomicXor(&shared<WIDE>().crc, v);
+}
+template <bool WIDE> DEV void load_advance(const Tables *t, u32 k)
+{
+    for (u32 i = threadIdx.x; i < 1024; i += THREADS)
+        shared<WIDE>().advance[i >> 8][i & 255] = t->advance[k][i >> 8][i & 255];
+}
+
+/* ---- Chunks of a list. */
+
+/* For each active node of the list, and each border of chunks, how many of the node's bytes are
+ * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border
+ * of 65,536 elements; of that only the difference from the one before is ever used. */
+template <bool WIDE> DEV void set_borders(const List &list, u32 n, u32 log2_chunk)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    typedef typename Kind<WIDE>::Rank Rank;
+    const u32 chunks = (n + (1u << log2_chunk) - 1) >> log2_chunk, borders = chunks + 1;
+    Rank *const pos = ranks_of<WIDE>(s.pos);
+    ROLLED for (u32 c = threadIdx.x; c < borders; c += THREADS)
+    {
+        pos[list.first * borders + c] = (Rank)(c < chunks ? c << log2_chunk : n);
+        ROLLED for (u32 a = list.first; a < list.end; a++)
+        {
+            const Node v = s.node[s.active[a]];
+            if (v.kind != MASK) continue;
+            const bool is_last = c == chunks, has_right = v.right != NONE, has_left = v.left != NONE;
+            const u32 at = is_last ? v.n : pos[a * borders + c],
+                      ones = !is_last    ? ones_before<WIDE>(v.bits, ranks_at(v.bits, v.n), at,
+                                                             arena<WIDE>()[v.bits + (at >> 5)])
+                             : has_right ? s.node[v.right].n
+                                         : 0;
+            if (has_right && s.node[v.right].active != INACTIVE)
+                pos[s.node[v.right].active * borders + c] = (Rank)ones;
+            if (has_left && s.node[v.left].active != INACTIVE)
+                pos[s.node[v.left].active * borders + c] = (Rank)(at - ones);
+            LMC_COUNT(7, 1);
+        }
+    }
+}
+
+/* 8 bytes of shared memory from byte `at` on. */
+DEV uint2 window(const u32 *words, u32 at)
 {
     const u32 *const q = words + (at >> 2);
-    const u32 a = q[0], b = q[1], c = q[2], sh = 8 * (at & 3);
-    return make_uint2(__funnelshift_r(a, b, sh), __funnelshift_r(b, c, sh));
+    const u32 a = q[0], b = q[1], c = q[2], shift = 8 * (at & 3);
+    return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));
 }
 DEV u32 spread(u32 x) /* 8 bits to 8 nibbles */
 {
@@ -373,233 +415,1315 @@ DEV u32 spread(u32 x) /* 8 bits to 8 nibbles */
     return (x | x << 3) & 0x11111111;
 }
 
-/* The bytes of one chunk of one tree, by a warp. */
-DEV void chunk_of_tree(Shared &s, const u8 *p, u32 plane, u32 root, u32 chunk, u32 borders, uint2 *stage)
+/* 8 bytes of a flat node from its byte `at` on: its lists of bits, side by side, are indices of
+ * leaves. Up to 8 leaves are looked up by byte permutations. */
+DEV uint2 flat_bytes(const u8 *in, const Node &v, const u8 *symbol, u32 at)
 {
-    const u32 lane = lane_id(), warp = threadIdx.x >> 5;
-    const u16 *const pos = (const u16 *)(s.arena + s.pos);
-    const u8 *const symbol = s.symbol[plane];
-    u32 *const temp = (u32 *)s.temp[warp];
-    u32 used = 0;
-    const u32 first = s.node[root].active, last = s.active_end[plane];
-    ROLLED for (u32 a0 = first + 1; a0 < last; a0 += 32) { /* room for the nodes */
-        const u32 a = a0 + lane, size = a < last ? ((u16)(pos[a * borders + chunk + 1] - pos[a * borders + chunk]) + 15) & ~7u : 0, up = scan(size);
-        if (a < last) s.off[warp][a] = (u16)(used + up - size);
-        used += __shfl_sync(FULL, up, 31);
+    const u8 *row = in + v.src + (at >> 3);
+    const u32 size = (v.n + 7) >> 3, shift = at & 7;
+    u32 low = 0, high = 0;
+    if (v.flat <= 3) {
+        const uint2 leaves = window((const u32 *)symbol, v.first);
+        ROLLED for (u32 d = 0; d < v.flat; d++, row += size)
+            low = low << 1 | spread(load32(row) >> shift & 255);
+        return make_uint2(__byte_perm(leaves.x, leaves.y, low & 0xFFFF),
+                          __byte_perm(leaves.x, leaves.y, low >> 16));
     }
-    LMC_COUNT(9, lane == 0); LMC_COUNT(10, lane == 0 ? used : 0); LMC_COUNT(11, lane == 0 && used > TEMP);
+    u32 even = 0, odd = 0; /* indices of 6 bits, a byte each */
+    ROLLED for (u32 d = 0; d < v.flat; d++, row += size)
+    {
+        const u32 bits = spread(load32(row) >> shift & 255);
+        even = even << 1 | (bits & 0x01010101);
+        odd = odd << 1 | (bits >> 4 & 0x01010101);
+    }
+    symbol += v.first;
+    low = high = 0;
+    UNROLLED for (u32 i = 0; i < 2; i++)
+    {
+        low |= (symbol[even >> 8 * i & 255] | symbol[odd >> 8 * i & 255] << 8) << 16 * i;
+        high |= (symbol[even >> (8 * i + 16) & 255] | symbol[odd >> (8 * i + 16) & 255] << 8)
+                << 16 * i;
+    }
+    return make_uint2(low, high);
+}
+
+/* A node of a chunk, as a lane prepares it for its warp. A side is where the child's bytes are in
+ * the pool, or the value of all in each byte. */
+struct Step {
+    u32 what;      /* number of the node | kind << 16 | left is a value << 20 | right is << 21 */
+    u32 range;     /* bytes | where they go in the pool << 16 */
+    u32 from, ones; /* bytes of the node, and ones of its mask, before the chunk */
+    u32 bits, ranks, left, right;
+};
+DEV Step step_of(const Step &mine, u32 lane)
+{
+    Step v;
+    v.what = __shfl_sync(FULL, mine.what, lane);
+    v.range = __shfl_sync(FULL, mine.range, lane);
+    v.from = __shfl_sync(FULL, mine.from, lane);
+    v.ones = __shfl_sync(FULL, mine.ones, lane);
+    v.bits = __shfl_sync(FULL, mine.bits, lane);
+    v.ranks = __shfl_sync(FULL, mine.ranks, lane);
+    v.left = __shfl_sync(FULL, mine.left, lane);
+    v.right = __shfl_sync(FULL, mine.right, lane);
+    return v;
+}
+
+template <bool WIDE> DEV u32 padded_count(u32 a, u32 chunk, u32 borders)
+{
+    typedef typename Kind<WIDE>::Rank Rank;
+    const Rank *const pos = ranks_of<WIDE>(shared<WIDE>().pos) + a * borders + chunk;
+    return ((u32)(Rank)(pos[1] - pos[0]) + 7) & ~7u;
+}
+
+/* The side of a child, and whether it is a value. */
+template <bool WIDE> DEV u32 side_of(const u8 *symbol, u32 child, bool *is_value)
+{
+    const Shared<WIDE> &s = shared<WIDE>();
+    *is_value = child == NONE || s.node[child].kind == CONSTANT;
+    if (child == NONE) return 0;
+    return *is_value ? symbol[s.node[child].first] * 0x01010101u
+                     : s.offset[warp_id()][s.node[child].active];
+}
+
+template <bool WIDE>
+DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 borders)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    typedef typename Kind<WIDE>::Rank Rank;
+    const Rank *const pos = ranks_of<WIDE>(s.pos);
+    const u32 k = s.active[a];
+    const Node v = s.node[k];
+    Step step;
+    bool left_is_value = false, right_is_value = false;
+    step.from = pos[a * borders + chunk];
+    step.range = (u32)(Rank)(pos[a * borders + chunk + 1] - step.from) |
+                 (u32)s.offset[warp_id()][a] << 16;
+    step.ones = step.left = step.right = 0;
+    step.bits = v.bits;
+    step.ranks = ranks_at(v.bits, v.n);
+    if (v.kind == MASK) {
+        step.left = side_of<WIDE>(symbol, v.left, &left_is_value);
+        step.right = side_of<WIDE>(symbol, v.right, &right_is_value);
+        if (v.right != NONE && !right_is_value)
+            step.ones = pos[s.node[v.right].active * borders + chunk];
+        else if (v.right != NONE)
+            step.ones = ones_before<WIDE>(v.bits, step.ranks, step.from,
+                                          arena<WIDE>()[v.bits + (step.from >> 5)]);
+    }
+    step.what = k | v.kind << 16 | (u32)left_is_value << 20 | (u32)right_is_value << 21;
+    return step;
+}
+
+/* Merges the sides by the mask (section 6.2, case 5), 8 bytes of the node a lane: those that a byte
+ * of the mask takes from each side are neighbours there. */
+template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
+{
+    const Shared<WIDE> &s = shared<WIDE>();
+    const u32 *const word = arena<WIDE>() + v.bits;
+    const bool left_is_value = v.what >> 20 & 1, right_is_value = v.what >> 21 & 1;
+    const u32 count = v.range & 0xFFFF;
+    uint2 *const out = (uint2 *)(pool + (v.range >> 18));
+    ROLLED for (u32 g = lane_id(); 8 * g < count; g += 32)
+    {
+        const u32 at = v.from + 8 * g, w = word[at >> 5],
+                  mask = __funnelshift_r(w, word[(at >> 5) + 1], at & 31);
+        const u32 right_at = (ones_before<WIDE>(v.bits, v.ranks, at, w) - v.ones) &
+                             (WIDE ? FULL : 0xFFFF),
+                  left_at = 8 * g - right_at;
+        uint2 left = make_uint2(v.left, v.left), right = make_uint2(v.right, v.right);
+        LMC_COUNT(3, 1);
+        LMC_COUNT(4, !left_is_value);
+        LMC_COUNT(4, !right_is_value);
+        LMC_COUNT(12, lane_id() == 0);
+        if (!left_is_value) left = window(pool, v.left + left_at);
+        if (!right_is_value) right = window(pool, v.right + right_at);
+        const u32 shift = 8 * __popc(mask & 15);
+        out[g] = make_uint2(__byte_perm(left.x, right.x, s.selector[mask & 15]),
+                            __byte_perm(__funnelshift_rc(left.x, left.y, 32 - shift),
+                                        __funnelshift_rc(right.x, right.y, shift),
+                                        s.selector[mask >> 4 & 15]));
+    }
+}
+
+/* Makes the bytes of one chunk of a tree, by a warp, at byte `even` of its pool. Nodes of even
+ * depth are made there, those of odd depth at `odd`: so each reads one buffer and writes to the
+ * other, and those of a depth stand side by side. Buffers have room for a chunk and the padding. */
+template <bool WIDE>
+DEV void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
+                    u32 even, u32 odd)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u32 lane = lane_id(), warp = warp_id();
+    u32 *const pool = (u32 *)s.pool[warp];
+    u32 before = 0, level_start = 0;
+    ROLLED for (u32 i = list.first; i < list.end; i += 32)
+    {
+        const u32 a = i + lane, size = a < list.end ? padded_count<WIDE>(a, chunk, borders) : 0,
+                  here = before + scan(size) - size, level = a < list.end ? s.level[a] : i + 31;
+        const u32 other = __shfl_sync(FULL, here, level - i), start = level >= i ? other : level_start;
+        if (a < list.end)
+            s.offset[warp][a] =
+                (u16)((s.node[s.active[a]].depth & 1 ? odd : even) + here - start);
+        level_start = __shfl_sync(FULL, start, 31);
+        before = __shfl_sync(FULL, here + size, 31);
+    }
+    LMC_COUNT(9, lane == 0);
     __syncwarp();
-    const bool full = used > TEMP; /* strange trees: walk all */
-    ROLLED for (u32 a = full ? first + 1 : last; a-- > first;) {
-        const u32 k = s.active[a];
-        const Node v = s.node[k];
-        const u32 from = pos[a * borders + chunk], count = (u16)(pos[a * borders + chunk + 1] - from);
-        uint2 *const out = k == root ? stage : (uint2 *)(temp + (s.off[warp][a] >> 2));
-        if (v.walk || full) {
-            ROLLED for (u32 i = lane; i < count; i += 32) { LMC_COUNT(13, lane == 0); ((u8 *)out)[i] = walk(s, p, s.node, symbol, k, from + i); }
-        } else if (v.kind == ESCAPED) {
-            ROLLED for (u32 i = lane; i < count; i += 32) ((u8 *)out)[i] = p[v.src + from + i];
-        } else if (v.kind == FLAT) {
-            const u32 step = (v.n + 7) >> 3;
-            const uint2 all = window((const u32 *)symbol, v.first);
-            ROLLED for (u32 g = lane; 8 * g < count; g += 32) {
-                const u32 b = from + 8 * g, sh = b & 7;
-                const u8 *w = p + v.src + (b >> 3);
-                u32 lo = 0, hi = 0;
-                LMC_COUNT(2, 1); LMC_COUNT(14, lane == 0);
-                if (v.flat <= 3) {
-                    ROLLED for (u32 d = 0; d < v.flat; d++, w += step) lo = lo << 1 | spread(load32(w) >> sh & 255);
-                    hi = __byte_perm(all.x, all.y, lo >> 16);
-                    lo = __byte_perm(all.x, all.y, lo & 0xFFFF);
-                } else {
-                    u32 even = 0, odd = 0; /* 6-bit numbers, as nibbles and their upper bits */
-                    ROLLED for (u32 d = 0; d < v.flat; d++, w += step) {
-                        const u32 y = spread(load32(w) >> sh & 255);
-                        even = even << 1 | (y & 0x01010101); odd = odd << 1 | (y >> 4 & 0x01010101);
-                    }
-                    for (u32 i = 0; i < 4; i++) {
-                        const u32 pair = symbol[v.first + (even >> (8 * i) & 255)] | symbol[v.first + (odd >> (8 * i) & 255)] << 8;
-                        if (i < 2) lo |= pair << (16 * i); else hi |= pair << (16 * i - 32);
-                    }
+    ROLLED for (u32 end = list.end; end > list.first;)
+    {
+        const u32 size = min_u32(end - list.first, 32);
+        Step mine = {};
+        end -= size;
+        if (lane < size) mine = make_step<WIDE>(symbol, end + lane, chunk, borders);
+        ROLLED for (u32 i = size; i-- > 0;)
+        {
+            const Step v = step_of(mine, i);
+            const u32 k = v.what & 0xFFFF, kind = v.what >> 16 & 15, count = v.range & 0xFFFF;
+            uint2 *const out = (uint2 *)(pool + (v.range >> 18));
+            LMC_COUNT(5, lane == 0);
+            LMC_COUNT(6, lane == 0 ? (count + 255) / 256 : 0);
+            if (kind == MASK) merge<WIDE>(pool, v);
+            else if (kind == WALKED) {
+                ROLLED for (u32 j = lane; j < count; j += 32)
+                {
+                    LMC_COUNT(13, lane == 0);
+                    ((u8 *)out)[j] = (u8)walk<WIDE>(in, s.node, symbol, k, v.from + j);
                 }
-                out[g] = make_uint2(lo, hi);
+            } else {
+                const Node node = s.node[k];
+                ROLLED for (u32 g = lane; 8 * g < count; g += 32)
+                {
+                    LMC_COUNT(2, 1);
+                    LMC_COUNT(14, lane == 0);
+                    out[g] = kind == FLAT ? flat_bytes(in, node, symbol, v.from + 8 * g)
+                                          : load64(in + node.src + v.from + 8 * g);
+                }
             }
-        } else {
-            const bool l_const = v.left == NONE || s.node[v.left].kind == CONSTANT, r_const = v.right == NONE || s.node[v.right].kind == CONSTANT;
-            const u32 l_at = l_const ? 0 : s.off[warp][s.node[v.left].active], r_at = r_const ? 0 : s.off[warp][s.node[v.right].active];
-            const u32 l_value = v.left == NONE ? 0 : symbol[s.node[v.left].first] * 0x01010101u, r_value = v.right == NONE ? 0 : symbol[s.node[v.right].first] * 0x01010101u;
-            const u32 known = v.right == NONE ? 0 : r_const ? (l_const ? ones_before(s.arena + v.bits, ranks(s, v.bits, v.n), from, s.arena[v.bits + (from >> 5)]) : from - pos[s.node[v.left].active * borders + chunk]) : pos[s.node[v.right].active * borders + chunk];
-            const u32 from1 = known;
-            const u32 *const words = s.arena + v.bits;
-            const u16 *const rank = ranks(s, v.bits, v.n);
-            ROLLED for (u32 g = lane; 8 * g < count; g += 32) {
-                const u32 b = from + 8 * g, w = words[b >> 5], sh = b & 31;
-                const u32 m = __funnelshift_r(w, words[(b >> 5) + 1], sh);
-                const u32 r1 = (ones_before(words, rank, b, w) - from1) & 0xFFFF, r0 = 8 * g - r1;
-                uint2 L = make_uint2(l_value, l_value), R = make_uint2(r_value, r_value);
-                LMC_COUNT(3, 1); LMC_COUNT(4, !l_const); LMC_COUNT(4, !r_const); LMC_COUNT(12, lane == 0);
-                if (!l_const) L = window(temp, l_at + r0);
-                if (!r_const) R = window(temp, r_at + r1);
-                const u32 ones = 8 * __popc(m & 15);
-                const u32 lo = __byte_perm(L.x, R.x, s.selector[m & 15]);
-                const u32 hi = __byte_perm(__funnelshift_rc(L.x, L.y, 32 - ones), __funnelshift_rc(R.x, R.y, ones), s.selector[m >> 4 & 15]);
-                out[g] = make_uint2(lo, hi);
-            }
+            __syncwarp();
         }
-        LMC_COUNT(5, lane == 0); LMC_COUNT(6, lane == 0 ? (count + 255) / 256 : 0);
+    }
+}
+
+/* WIDE: the bytes of a tree's list of n bytes, to row. */
+DEV void make_row(const u8 *in)
+{
+    Shared<true> &s = shared<true>();
+    const List list = s.list[0];
+    const u32 n = s.job_n, log2_chunk = s.log2_chunk, chunks = (n + (1u << log2_chunk) - 1) >> log2_chunk;
+    u8 *const row = s.row;
+    set_borders<true>(list, n, log2_chunk);
+    BARRIER();
+    ROLLED for (u32 chunk = warp_id(); chunk < chunks; chunk += WARPS)
+    {
+        const u32 from = chunk << log2_chunk, count = min_u32(n - from, 1u << log2_chunk);
+        make_chunk<true>(in, s.symbol[0], list, chunk, chunks + 1, 0, POOL / 2);
+        ROLLED for (u32 g = lane_id(); 8 * g < count; g += 32)
+            ((uint2 *)(row + from))[g] = s.pool[warp_id()][g];
         __syncwarp();
     }
 }
 
-/* Eight bytes of plane `plane` for elements i .. i + 7; those of trees are in the warp's stage. */
-DEV uint2 plane8(const Shared &s, const u8 *p, u32 plane, u32 slot, u32 i, u32 g)
+/* ---- What the first warp reads. The others wait for jobs. */
+
+template <bool WIDE> COLD void work(const Reader &r);
+
+/* A job for all warps: what it needs stands in s already, written by the first lane. */
+template <bool WIDE> DEV void together(const Reader &r, u32 job)
 {
-    if (s.kind[plane] == MASK) return s.stage[slot][threadIdx.x >> 5][g];
-    if (s.kind[plane] == CONSTANT) return make_uint2(s.where[plane] * 0x01010101u, s.where[plane] * 0x01010101u);
-    const u8 *const q = p + s.where[plane] + i;
-    const u32 *const w = (const u32 *)((u64)q & ~(u64)3);
-    const u32 a = w[0], b = w[1], c = w[2], sh = 8 * (u32)((u64)q & 3);
-    return make_uint2(__funnelshift_r(a, b, sh), __funnelshift_r(b, c, sh));
+    if (lane_id() == 0) shared<WIDE>().job = job;
+    BARRIER();
+    work<WIDE>(r);
 }
 
-template <int W> DEV void decode(Shared &s, const u8 *block, u8 *out, const Tables *t)
+DEV bool has(Reader &r, u32 bytes)
 {
-    enum { PIECE = 8 * W, K = PIECE / 4, ROW = 32 * PIECE };
-    const u32 tid = threadIdx.x, lane = lane_id(), warp = tid >> 5, n = s.n;
-    const u32 chunks = (n + CHUNK - 1) / CHUNK, borders = chunks + 1;
-    const u8 *const p = block + 24;
-    u32 slot_of[4], slots = 0;
-    for (u32 j = 0; j < W; j++) slot_of[j] = s.stored || s.kind[j] != MASK ? 0 : slots++;
-    u16 *const pos = (u16 *)(s.arena + s.pos);
-    for (u32 c = tid; c < borders; c += THREADS) {
-        for (u32 j = 0; j < W; j++) if (!s.stored && s.kind[j] == MASK) pos[s.node[s.where[j]].active * borders + c] = (u16)(c * CHUNK < n ? c * CHUNK : n);
-        ROLLED for (u32 a = 0; a < s.n_active; a++) {
-            const Node &v = s.node[s.active[a]];
-            if (v.kind != MASK || v.walk) continue;
-            u32 at = pos[a * borders + c], ones;
-            if (c && at == 0 && v.n == 65536) at = 65536; /* the last border; 16 bits suffice for differences */
-            if (at < v.n) ones = ones_before(s.arena + v.bits, ranks(s, v.bits, v.n), at, s.arena[v.bits + (at >> 5)]);
-            else ones = v.right == NONE ? 0 : s.node[v.right].n;
-            if (v.right != NONE && s.node[v.right].active != INACTIVE) pos[s.node[v.right].active * borders + c] = (u16)ones;
-            if (v.left != NONE && s.node[v.left].active != INACTIVE) pos[s.node[v.left].active * borders + c] = (u16)(at - ones);
-            LMC_COUNT(7, 1);
+    if (bytes > r.size - r.at) r.error = CORRUPT;
+    return !r.error;
+}
+/* R2-2, of a list of n bits that is there. */
+DEV void check_unused_bits(Reader &r, u32 at, u32 n)
+{
+    if (n & 7 && r.in[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT;
+}
+/* An even number of words, so that all places are aligned to 8 bytes. */
+DEV u32 alloc(Reader &r, u32 words)
+{
+    const u32 at = r.used;
+    words = (words + 1) & ~1u;
+    if (words > r.room - r.used) {
+        WHY("arena");
+        r.error = NOT_HERE;
+        return 0;
+    }
+    r.used += words;
+    return at;
+}
+
+template <bool WIDE> DEV void copy_bits(Reader &r, u32 src, u32 n, u32 bits)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    if (n < 4096) {
+        copy_mask<WIDE>(r.in, src, n, bits, 1);
+        if (lane_id() > 0 && lane_id() < WARPS) s.part[lane_id()] = 0;
+        __syncwarp();
+        return;
+    }
+    if (lane_id() == 0) {
+        s.job_src = src;
+        s.job_n = n;
+        s.job_bits = bits;
+    }
+    together<WIDE>(r, COPY_MASK);
+}
+
+/* A mask as gaps (section 6.3), to the words at bits. A lane takes a word of the Quotients: it adds
+ * up the gaps that end there, a scan says where the first of them starts, and a second pass over
+ * the word sets the bits. */
+COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
+{
+    u32 *const word = arena<true>() + bits;
+    const u32 lane = lane_id();
+    if (!has(r, 3)) return;
+    const u32 K = r.in[r.at] | r.in[r.at + 1] << 8 | r.in[r.at + 2] << 16;
+    const u8 *const low = r.in + r.at + 3;
+    r.at += 3;
+    if (K < 1 || K > n) r.error = CORRUPT;
+    if (r.error || !has(r, (K * shift + 7) >> 3)) return;
+    check_unused_bits(r, r.at, K * shift);
+    r.at += (K * shift + 7) >> 3;
+    if (r.error) return;
+    ROLLED for (u32 i = lane; i < words_of(n); i += 32) word[i] = polarity ? FULL : 0;
+    __syncwarp();
+    const u32 from = r.at, left = r.size - r.at;
+    /* Ones so far; the next position; the bit behind the last one; bytes up to the K-th one. */
+    u32 done = 0, position = 0, behind = 0, size = 0;
+    ROLLED for (u32 base = 0; done < K; base += 32)
+    {
+        if (4 * base >= left) {
+            r.error = CORRUPT;
+            return;
+        }
+        const u32 here = 4 * (base + lane), first_bit = 8 * here;
+        u32 w = 0;
+        if (here < left) {
+            w = load32(r.in + from + here);
+            if (left - here < 4) w &= below(8 * (left - here));
+        }
+        const u32 ones = __popc(w), up = scan(ones), number = done + up - ones;
+        /* The bit behind the last one of an earlier lane that has any. */
+        const u32 some = __ballot_sync(FULL, w != 0), earlier = some & below(lane),
+                  last = first_bit + 32 - __clz(w),
+                  other = __shfl_sync(FULL, last, earlier ? 31 - __clz(earlier) : 0),
+                  start = earlier ? other : behind;
+        u32 total = 0, prev = start, x = w;
+        ROLLED for (u32 j = number; x && j < K; j++, x &= x - 1)
+        {
+            const u32 bit = first_bit + __ffs(x) - 1, at = j * shift, quotient = bit - prev,
+                      rest = load32(low + (at >> 3)) >> (at & 7) & below(shift);
+            total += quotient > n >> shift ? n : (quotient << shift) + rest + 1;
+            if (total > n) total = n + 1; /* refused below */
+            prev = bit + 1;
+        }
+        const u32 sum = scan(total);
+        u32 at = position + sum - total, bad = sum - total > n - position || at + total > n,
+            stop = 0;
+        prev = start;
+        x = w;
+        ROLLED for (u32 j = number; x && j < K && !bad; j++, x &= x - 1)
+        {
+            const u32 bit = first_bit + __ffs(x) - 1, low_at = j * shift;
+            at += ((bit - prev) << shift) +
+                  (load32(low + (low_at >> 3)) >> (low_at & 7) & below(shift));
+            if (polarity) atomicXor(&word[at >> 5], 1u << (at & 31));
+            else atomicOr(&word[at >> 5], 1u << (at & 31));
+            at++;
+            prev = bit + 1;
+            if (j == K - 1) {
+                /* no more ones in the byte of the last */
+                stop = (bit >> 3) + 1;
+                x &= x - 1;
+                if (x && (first_bit + __ffs(x) - 1) >> 3 < stop) bad = 1;
+                break;
+            }
+        }
+        if (__ballot_sync(FULL, bad)) {
+            r.error = CORRUPT;
+            return;
+        }
+        const u32 who = __ballot_sync(FULL, stop != 0);
+        size = __shfl_sync(FULL, stop, who ? __ffs(who) - 1 : 0);
+        position += __shfl_sync(FULL, sum, 31);
+        if (some) behind = __shfl_sync(FULL, last, 31 - __clz(some));
+        done += __shfl_sync(FULL, up, 31);
+    }
+    r.at += size;
+    __syncwarp();
+}
+
+/* Masks and trees at nesting NEST, 0 .. 2 (section 6.3). */
+template <bool WIDE, u32 NEST> struct Nested {
+    /* A mask of n bits: where it is in the arena; part has its ones. */
+    static __device__ __noinline__ u32 mask(Reader &r, u32 n, bool is_of_class)
+    {
+        const u32 bytes = (n + 7) >> 3, bits = alloc(r, mask_size<WIDE>(n));
+        u32 mode = 0;
+        if (r.error) return 0;
+        if (n >= 256 && NEST < 2) {
+            if (!has(r, 1)) return 0;
+            mode = r.in[r.at++];
+        }
+        if (mode == 0) {
+            if (!has(r, bytes)) return 0;
+            check_unused_bits(r, r.at, n);
+            if (r.error) return 0;
+            copy_bits<WIDE>(r, r.at, n, bits);
+            r.at += bytes;
+            return bits;
+        }
+        if (mode <= 20) nested_mask(r, n, bits, (mode - 1) >> 1, (mode - 1) & 1 ? 255 : 0);
+        else if (!WIDE || !is_of_class || mode > 64) r.error = CORRUPT;
+        else read_gaps(r, n, bits, (mode - 21) >> 1, (mode - 21) & 1);
+        if (r.error) return 0;
+        copy_bits<WIDE>(r, FULL, n, bits);
+        return bits;
+    }
+
+    static __device__ __noinline__ void nested_mask(Reader &r, u32 n, u32 bits, u32 level, u32 flip)
+    {
+        Shared<WIDE> &s = shared<WIDE>();
+        const u32 used = r.used;
+        Nested<WIDE, NEST + 1>::tree(r, r.tables->frozen_start[level], 256, false, (n + 7) >> 3,
+                                     nested_nodes((u8 *)s.pool, NEST), NESTED_NODES);
+        if (r.error) return;
+        if (lane_id() == 0) s.bad = 0;
+        __syncwarp();
+        if (n < 4096) expand_mask<WIDE>(r.in, NEST, n, bits, flip, 1);
+        else {
+            if (lane_id() == 0) {
+                s.job_nodes = NEST;
+                s.job_n = n;
+                s.job_bits = bits;
+                s.job_flip = flip;
+            }
+            together<WIDE>(r, EXPAND_MASK);
+        }
+        __syncwarp();
+        if (s.bad) r.error = CORRUPT;
+        __syncwarp();
+        r.used = used; /* its masks are not needed any more */
+    }
+
+    /* The tree of n_leaves leaves over n bytes, to nodes (section 6.2). start[n_leaves] is 2^15. In
+     * pre-order, by a stack: one entry at most for each depth, and the one that is taken next.
+     * Returns how many nodes have bytes. */
+    static __device__ __noinline__ u32 tree(Reader &r, const u16 *start, u32 n_leaves, bool escape,
+                                            u32 n, Node *nodes, u32 max_nodes)
+    {
+        Shared<WIDE> &s = shared<WIDE>();
+        Pending *const stack = s.stack[NEST];
+        const u32 lane = lane_id();
+        u32 top = 1, count = 0;
+        if (lane == 0) {
+            const Pending root = {0, n, 0, 0, (u16)n_leaves, NONE, 0};
+            stack[0] = root;
+        }
+        __syncwarp();
+        while (top) {
+            const Pending v = stack[--top];
+            const u32 half = v.start + (1u << (14 - v.depth)), first_size = start[v.first + 1] - start[v.first],
+                      last_size = start[v.end] - start[v.end - 1],
+                      /* a leaf of length L has 2^(15 - L) of the code space */
+                flat = (u32)__clz(first_size) - 16 - v.depth;
+            const bool has_escape = escape && v.end == n_leaves;
+            u32 kind = MASK, bits = 0, src = 0, ones = 0, middle = 0;
+            if (count == max_nodes) {
+                WHY("nodes");
+                r.error = NOT_HERE;
+                return 0;
+            }
+            if (v.end - v.first == 1) {
+                kind = has_escape ? ESCAPED : CONSTANT;
+                src = r.at;
+                if (has_escape && has(r, v.n)) r.at += v.n;
+            } else if (!has_escape && first_size == last_size && flat >= 2 && flat <= 6) {
+                const u32 size = (v.n + 7) >> 3;
+                kind = FLAT;
+                src = r.at; /* read where they are: each bit is needed once */
+                if (has(r, flat * size)) {
+                    ROLLED for (u32 d = 0; d < flat; d++)
+                        check_unused_bits(r, src + d * size, v.n);
+                    r.at += flat * size;
+                }
+            } else {
+                bits = Nested<WIDE, NEST>::mask(r, v.n, false);
+                if (!r.error)
+                    ROLLED for (u32 w = 0; w < WARPS; w++) ones += s.part[w];
+                u32 low = v.first + 1, high = v.end; /* the first leaf of the right child */
+                while (low < high) {
+                    const u32 m = (low + high) >> 1;
+                    if (start[m] < half) low = m + 1;
+                    else high = m;
+                }
+                middle = low;
+            }
+            if (r.error) return 0;
+            __syncwarp();
+            const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;
+            if (lane == 0) {
+                const Node node = {v.n,     bits,         src,          NONE,
+                                   NONE,    v.parent,     v.first,      (u8)kind,
+                                   (u8)v.depth, (u8)flat, (u8)INACTIVE};
+                nodes[count] = node;
+                if (v.parent != NONE) {
+                    if (v.is_right) nodes[v.parent].right = (u16)count;
+                    else nodes[v.parent].left = (u16)count;
+                }
+                if (has_right) {
+                    const Pending right = {half,  ones,         (u16)(v.depth + 1), (u16)middle,
+                                           v.end, (u16)count, 1};
+                    stack[top] = right;
+                }
+                if (has_left) {
+                    const Pending left = {v.start, v.n - ones, (u16)(v.depth + 1),
+                                          v.first, (u16)middle, (u16)count, 0};
+                    stack[top + has_right] = left;
+                }
+            }
+            top += has_left + has_right;
+            count++;
+            __syncwarp();
+        }
+        return count;
+    }
+};
+template <bool WIDE> struct Nested<WIDE, 3> { /* masks of nesting 2 are plain */
+    static __device__ u32 tree(Reader &, const u16 *, u32, bool, u32, Node *, u32) { return 0; }
+};
+
+/* A Tree_Header (section 6.1): s.symbol[number] and s.start. Returns the leaves, 0 after an error. */
+template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escape)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u32 lane = lane_id();
+    if (!has(r, 2)) return 0;
+    const u32 first = r.in[r.at], count = r.in[r.at + 1] + 1u, fields = count + escape,
+              bytes = (fields + 1) >> 1;
+    const u8 *const length = r.in + r.at + 2;
+    r.at += 2;
+    if (first + count > 256) r.error = CORRUPT;
+    if (r.error || !has(r, bytes)) return 0;
+    r.at += bytes;
+    if (fields & 1 && length[bytes - 1] >> 4) r.error = CORRUPT;
+    if (!(length[0] & 15) || !(length[(count - 1) >> 1] >> 4 * ((count - 1) & 1) & 15))
+        r.error = CORRUPT;
+    u32 leaves = 0, start = 0, longest = 0;
+    ROLLED for (u32 bits = 1; bits <= 15; bits++)
+        ROLLED for (u32 i = 0; i < count; i += 32)
+        {
+            const u32 k = i + lane, is_here = k < count && (u32)(length[k >> 1] >> 4 * (k & 1) & 15) == bits,
+                      who = __ballot_sync(FULL, is_here), before = __popc(who & below(lane));
+            if (is_here && start + (before << (15 - bits)) < 32768) {
+                s.symbol[number][leaves + before] = (u8)(first + k);
+                s.start[leaves + before] = (u16)(start + (before << (15 - bits)));
+            }
+            if (who) longest = bits;
+            leaves += __popc(who);
+            start += __popc(who) << (15 - bits);
+        }
+    if (escape) {
+        const u32 bits = length[count >> 1] >> 4 * (count & 1) & 15;
+        if (bits < longest || bits == 0) r.error = CORRUPT;
+        if (lane == 0 && leaves < 257) s.start[leaves] = (u16)start;
+        leaves++;
+        start += 1u << (15 - bits);
+    }
+    if (leaves < 2 || leaves > 256 || start != 32768) r.error = CORRUPT;
+    if (r.error) return 0;
+    if (lane == 0) s.start[leaves] = 32768;
+    __syncwarp();
+    return leaves;
+}
+
+/* Which nodes of [first_node, end_node) are made, in order of depth: all but constants and what is
+ * below a rare one. Where they are too many, more are rare. */
+template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_node, u32 end_node)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u32 lane = lane_id(), n = s.node[first_node].n;
+    if (list.first == MAX_ACTIVE) {
+        WHY("active nodes");
+        r.error = NOT_HERE;
+        return;
+    }
+    for (u32 rare = (u32)((u64)n * RARE >> LOG2_CHUNK);; rare = 2 * rare + 1) {
+        u32 end = list.first, most = 0;
+        ROLLED for (u32 depth = 0; depth <= 15; depth++)
+        {
+            const u32 level = end;
+            ROLLED for (u32 i = first_node; i < end_node; i += 32)
+            {
+                const u32 k = i + lane;
+                bool is_active = false;
+                if (k < end_node && s.node[k].depth == depth && s.node[k].kind != CONSTANT)
+                    is_active = depth == 0 || s.node[s.node[k].parent].n > rare;
+                const u32 who = __ballot_sync(FULL, is_active), a = end + __popc(who & below(lane));
+                if (is_active && a < MAX_ACTIVE) {
+                    s.active[a] = (u16)k;
+                    s.level[a] = (u8)level;
+                    s.node[k].active = (u8)a;
+                    if (s.node[k].kind == MASK && s.node[k].n <= rare) s.node[k].kind = WALKED;
+                }
+                end += __popc(who);
+            }
+            if (end - level > most) most = end - level;
+        }
+        __syncwarp();
+        if (end <= MAX_ACTIVE) {
+            if (lane == 0) {
+                list.end = end;
+                list.level_nodes = most;
+            }
+            __syncwarp();
+            return;
         }
     }
-    BARRIER();
-    const u32 per = (chunks + WARPS - 1) / WARPS, first = warp * per, last = first + per < chunks ? first + per : chunks;
-    u32 acc[K], seen = 0, place = 0;
-    for (u32 j = 0; j < K; j++) acc[j] = 0;
-    ROLLED for (u32 chunk = first; chunk < last; chunk++) {
-        for (u32 j = 0; j < W; j++)
-            if (!s.stored && s.kind[j] == MASK) chunk_of_tree(s, p, j, s.where[j], chunk, borders, s.stage[slot_of[j]][warp]);
-        const u32 left = n - chunk * CHUNK, count = left < CHUNK ? left : CHUNK;
-        ROLLED for (u32 g = lane; 8 * g < count; g += 32) {
-            const u32 i = chunk * CHUNK + 8 * g;
-            u32 v[K];
-            LMC_COUNT(8, 1); LMC_COUNT(15, lane == 0);
+}
+
+/* The list `number` of n bytes, n > 0 (section 6). Its nodes are node[first_node ..]; returns where
+ * they end. */
+template <bool WIDE> COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_active)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    List &list = s.list[number];
+    u32 end = first_node;
+    if (!has(r, 1)) return 0;
+    const u32 mode = r.in[r.at++];
+    if (mode > 3) r.error = CORRUPT;
+    if (r.error) return 0;
+    if (lane_id() == 0) {
+        list.kind = mode == 0 ? ESCAPED : mode == 1 ? CONSTANT : MASK;
+        list.src = r.at;
+        list.first = list.end = first_active;
+        list.level_nodes = 0;
+        list.value = mode == 1 && r.at < r.size ? r.in[r.at] : 0;
+    }
+    __syncwarp();
+    if (mode < 2) {
+        const u32 size = mode == 0 ? n : 1;
+        if (has(r, size)) r.at += size;
+        return end;
+    }
+    const u32 leaves = read_tree_header<WIDE>(r, number, mode == 3);
+    if (r.error) return 0;
+    const u32 nodes = Nested<WIDE, 0>::tree(r, s.start, leaves, mode == 3, n, s.node + first_node,
+                                            Kind<WIDE>::MAX_NODES - first_node);
+    if (r.error) return 0;
+    end += nodes;
+    /* children and parents are numbered from the tree's root */
+    if (first_node) {
+        ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)
+        {
+            Node &v = s.node[k];
+            if (v.parent != NONE) v.parent = (u16)(v.parent + first_node);
+            if (v.left != NONE) v.left = (u16)(v.left + first_node);
+            if (v.right != NONE) v.right = (u16)(v.right + first_node);
+        }
+        __syncwarp();
+    }
+    choose_active<WIDE>(r, list, first_node, end);
+    return end;
+}
+
+/* ---- Elements without a prediction, from planes whose bytes stand in the pool or in the payload:
+ * 8 of them are a piece, which a lane joins, stores, and takes the CRC of. */
+
+template <int W> DEV void join_piece(u32 *v, const uint2 *plane)
+{
+    if (W == 1) {
+        v[0] = plane[0].x;
+        v[1] = plane[0].y;
+    } else if (W == 2) {
+        const uint2 low = plane[0], high = plane[1 % W];
+        v[0] = __byte_perm(low.x, high.x, 0x5140);
+        v[1] = __byte_perm(low.x, high.x, 0x7362);
+        v[2 % (2 * W)] = __byte_perm(low.y, high.y, 0x5140);
+        v[3 % (2 * W)] = __byte_perm(low.y, high.y, 0x7362);
+    } else {
+        /* word k of element i is v[W / 4 * i + k] */
+        UNROLLED for (u32 k = 0; k < W / 4; k++)
+            UNROLLED for (u32 h = 0; h < 2; h++)
+            {
+                const uint2 *const p = plane + 4 * k;
+                const u32 a = h ? p[0].y : p[0].x, b = h ? p[1 % W].y : p[1 % W].x,
+                          c = h ? p[2 % W].y : p[2 % W].x, d = h ? p[3 % W].y : p[3 % W].x,
+                          ab = __byte_perm(a, b, 0x5140), AB = __byte_perm(a, b, 0x7362),
+                          cd = __byte_perm(c, d, 0x5140), CD = __byte_perm(c, d, 0x7362);
+                u32 *const q = v + W / 4 * 4 * h + k;
+                q[0] = __byte_perm(ab, cd, 0x5410);
+                q[W / 4 * 1] = __byte_perm(ab, cd, 0x7632);
+                q[W / 4 * 2] = __byte_perm(AB, CD, 0x5410);
+                q[W / 4 * 3] = __byte_perm(AB, CD, 0x7632);
+            }
+    }
+}
+
+/* Residuals to elements where the prediction is 0 (section 5.1). Order 2 is a rotation then. */
+template <int W> DEV void restore_piece(u32 *v, u32 order)
+{
+    const u32 low = W == 1 ? 0x01010101 : W == 2 ? 0x00010001 : 1;
+    if (order == 0) return;
+    if (W == 8) {
+        UNROLLED for (u32 i = 0; i < 16; i += 2)
+        {
+            const u32 odd = v[i % (2 * W)] & 1;
+            const u32 all = order == 1 ? 0u - odd : 0;
+            const u32 a = v[i % (2 * W)], b = v[(i + 1) % (2 * W)];
+            v[i % (2 * W)] = __funnelshift_r(a, b, 1) ^ all;
+            v[(i + 1) % (2 * W)] = order == 1 ? b >> 1 ^ all : b >> 1 | odd << 31;
+        }
+        return;
+    }
+    UNROLLED for (u32 i = 0; i < 2 * W; i++)
+    {
+        const u32 odd = v[i] & low, half = (v[i] ^ odd) >> 1;
+        v[i] = order == 1 ? half ^ odd * (W == 1 ? 0xFF : W == 2 ? 0xFFFF : FULL)
+                          : half | odd << (8 * W - 1) % 32;
+    }
+}
+
+/* count elements, up to 8. out is aligned as an element is. */
+template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
+{
+    const u32 low = (u32)(u64)out;
+    if (count == 8 && W == 1 && low % 8 == 0) *(uint2 *)out = make_uint2(v[0], v[1]);
+    else if (count == 8 && W > 1 && low % 16 == 0) {
+        UNROLLED for (u32 i = 0; i < 2 * W; i += 4)
+            *(uint4 *)(out + 4 * i) = make_uint4(v[i], v[(i + 1) % (2 * W)], v[(i + 2) % (2 * W)],
+                                                 v[(i + 3) % (2 * W)]);
+    } else {
+        UNROLLED for (u32 i = 0; i < 8; i++)
+        {
+            if (i >= count) break;
+            if (W == 1) out[i] = (u8)(v[i / 4] >> 8 * (i % 4));
+            else if (W == 2) ((u16 *)out)[i] = (u16)(v[i / 2] >> 16 * (i % 2));
+            else {
+                UNROLLED for (u32 k = 0; k < W / 4; k++)
+                    ((u32 *)out)[W / 4 * i + k] = v[(W / 4 * i + k) % (2 * W)];
+            }
+        }
+    }
+}
+
+/* What lists of lmc_decode_planes need of the arena and of the pools: the largest chunks whose
+ * buffers fit, one for each tree and one to work in. */
+DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_nodes)
+{
+    Shared<false> &s = shared<false>();
+    const u32 extra = 8 * level_nodes + 16; /* nodes are padded to 8, loads reach a bit further */
+    u32 log2_chunk = LOG2_CHUNK;
+    while (log2_chunk > 8 && (trees + 1) * ((1u << log2_chunk) + extra) > POOL) log2_chunk--;
+    if ((trees + 1) * ((1u << log2_chunk) + extra) > POOL) {
+        WHY("trees");
+        r.error = NOT_HERE;
+        return;
+    }
+    const u32 borders = ((n + (1u << log2_chunk) - 1) >> log2_chunk) + 1,
+              pos = alloc(r, (n_active * borders + 1) >> 1);
+    if (lane_id() == 0) {
+        s.log2_chunk = log2_chunk;
+        s.work_buffer = trees * ((1u << log2_chunk) + extra);
+        s.pos = pos;
+        u32 stage = 0;
+        ROLLED for (u32 j = 0; j < 8; j++)
+            if (s.list[j].kind == MASK) {
+                s.list[j].stage = stage;
+                stage += (1u << log2_chunk) + extra;
+            }
+    }
+    __syncwarp();
+}
+
+/* The bytes of a plane for piece g of a chunk, elements i .. i + 7. */
+DEV uint2 plane_piece(const u8 *in, u32 j, u32 i, u32 g)
+{
+    const Shared<false> &s = shared<false>();
+    const List &list = s.list[j];
+    if (list.kind == MASK) return s.pool[warp_id()][(list.stage >> 3) + g];
+    if (list.kind == CONSTANT)
+        return make_uint2(list.value * 0x01010101u, list.value * 0x01010101u);
+    return load64(in + list.src + i);
+}
+
+/* All elements of the block whose lists the first warp has read; then s.status. */
+template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, const Tables *t)
+{
+    enum : u32 { PIECE = 8 * W, WORDS = 2 * W };
+    Shared<false> &s = shared<false>();
+    const u32 lane = lane_id(), warp = warp_id(), n = s.n, log2_chunk = s.log2_chunk,
+              chunks = (n + (1u << log2_chunk) - 1) >> log2_chunk,
+              share = (chunks + WARPS - 1) / WARPS, first = warp * share,
+              end = min_u32(first + share, chunks);
+    if (!s.stored) {
+        ROLLED for (u32 j = 0; j < W; j++)
+            if (s.list[j].kind == MASK) set_borders<false>(s.list[j], n, log2_chunk);
+        BARRIER();
+    }
+    u32 state[WORDS] = {}, behind = 0; /* behind: byte behind the lane's last whole piece */
+    ROLLED for (u32 chunk = first; chunk < end; chunk++)
+    {
+        if (!s.stored) {
+            ROLLED for (u32 j = 0; j < W; j++)
+                if (s.list[j].kind == MASK)
+                    make_chunk<false>(in, s.symbol[j], s.list[j], chunk, chunks + 1,
+                                      s.list[j].stage, s.work_buffer);
+        }
+        const u32 from = chunk << log2_chunk, count = min_u32(n - from, 1u << log2_chunk);
+        ROLLED for (u32 g = lane; 8 * g < count; g += 32)
+        {
+            const u32 i = from + 8 * g, here = min_u32(n - i, 8);
+            u32 v[WORDS];
+            LMC_COUNT(8, 1);
+            LMC_COUNT(15, lane == 0);
             if (s.stored) {
-                for (u32 j = 0; j < K; j++) v[j] = load32(p + i * W + 4 * j);
-            } else if (W == 2) {
-                const uint2 lo = plane8(s, p, 0, slot_of[0], i, g), hi = plane8(s, p, 1, slot_of[1], i, g);
-                v[0] = __byte_perm(lo.x, hi.x, 0x5140); v[1] = __byte_perm(lo.x, hi.x, 0x7362);
-                v[2] = __byte_perm(lo.y, hi.y, 0x5140); v[3] = __byte_perm(lo.y, hi.y, 0x7362);
-                if (s.residual) for (u32 j = 0; j < K; j++) v[j] = (v[j] >> 1 & 0x7FFF7FFF) | (v[j] & 0x00010001) << 15;
-            } else {
-                const uint2 a = plane8(s, p, 0, slot_of[0], i, g), b = plane8(s, p, 1, slot_of[1], i, g), c = plane8(s, p, 2 % W, slot_of[2 % W], i, g), d = plane8(s, p, 3 % W, slot_of[3 % W], i, g);
-                for (u32 h = 0; h < 2; h++) {
-                    const u32 A = h ? a.y : a.x, B = h ? b.y : b.x, C = h ? c.y : c.x, D = h ? d.y : d.x;
-                    const u32 ab0 = __byte_perm(A, B, 0x5140), ab1 = __byte_perm(A, B, 0x7362), cd0 = __byte_perm(C, D, 0x5140), cd1 = __byte_perm(C, D, 0x7362);
-                    v[(4 * h + 0) % K] = __byte_perm(ab0, cd0, 0x5410); v[(4 * h + 1) % K] = __byte_perm(ab0, cd0, 0x7632);
-                    v[(4 * h + 2) % K] = __byte_perm(ab1, cd1, 0x5410); v[(4 * h + 3) % K] = __byte_perm(ab1, cd1, 0x7632);
+                UNROLLED for (u32 j = 0; j < WORDS; j += 2)
+                {
+                    if (4 * j >= here * W) break; /* so much is in the payload */
+                    const uint2 two = load64(in + i * W + 4 * j);
+                    v[j] = two.x;
+                    v[j + 1] = two.y;
                 }
-                if (s.residual) for (u32 j = 0; j < K; j++) v[j] = __funnelshift_r(v[j], v[j], 1);
-            }
-            if (8 * g + 8 <= count && ((u64)out & 15) == 0) {
-                for (u32 j = 0; j < K; j += 4) *(uint4 *)(out + (u64)i * W + 4 * j) = make_uint4(v[j], v[j + 1], v[j + 2], v[j + 3]);
             } else {
-                ROLLED for (u32 j = 0; j < PIECE && (u32)(8 * g * W + j) < count * W; j++) out[(u64)i * W + j] = (u8)(v[j >> 2] >> (8 * (j & 3)));
+                uint2 plane[W];
+                UNROLLED for (u32 j = 0; j < W; j++) plane[j] = plane_piece(in, j, i, g);
+                join_piece<W>(v, plane);
+                restore_piece<W>(v, s.order);
             }
-            if (8 * g + 8 <= count) {
-                if (i == 0) v[0] ^= FULL;
-                for (u32 j = 0; j < K; j++) acc[j] = advance(s, acc[j]) ^ v[j];
-                seen = 1;
-                place = i * W;
-            }
+            store_piece<W>(out + (u64)i * W, v, here);
+            if (here < 8) continue;
+            if (i == 0) v[0] ^= FULL;
+            UNROLLED for (u32 j = 0; j < WORDS; j++) state[j] = advance<false>(state[j]) ^ v[j];
+            behind = (i + 8) * W;
         }
         __syncwarp();
     }
-    const u32 whole = n / 8 * PIECE; /* bytes of full pieces */
+    const u32 whole = n / 8 * PIECE;
     u32 sum = 0;
-    if (seen) {
-        const u32 rest = (whole - place - PIECE) >> 3; /* 8-byte steps behind the last piece */
-        sum = acc[0];
-        for (u32 j = 1; j <= K; j++) /* times x^32, and the next word */
-            sum = t->word[0][sum & 255] ^ t->word[1][sum >> 8 & 255] ^ t->word[2][sum >> 16 & 255] ^ t->word[3][sum >> 24] ^ (j < K ? acc[j % K] : 0);
-        if (rest & 255) sum = multiply(sum, t->power[0][rest & 255]);
-        if (rest >> 8) sum = multiply(sum, t->power[1][rest >> 8]);
+    if (behind) {
+        UNROLLED for (u32 j = 0; j < WORDS; j++) sum = times_word(t, sum ^ state[j]);
+        sum = move_crc(t, sum, whole - behind);
     }
-    for (int d = 16; d; d >>= 1) sum ^= __shfl_xor_sync(FULL, sum, d);
-    if (lane == 0) atomicXor(&s.crc, sum);
+    add_crc<false>(sum);
     BARRIER();
-    if (tid == 0) {
+    if (threadIdx.x == 0) {
         u32 crc = whole ? s.crc : FULL;
         ROLLED for (u32 i = whole; i < n * W; i++) crc = crc_byte(crc, out[i]);
-        if (~crc != (block[12] | block[13] << 8 | block[14] << 16 | (u32)block[15] << 24)) s.status = CHECKSUM;
+        if (~crc != content_crc) s.status = CHECKSUM;
     }
 }
 
-template <int W> DEV void lmc_decode_block(Shared &s, const Block &job, u32 *status, const Tables *t)
+/* ---- Elements of lmc_decode_any, one a lane. Each warp has a part of them, which it goes through
+ * row by row, so that running numbers tell which element of its class an element is. */
+
+template <int W> struct Element {
+    typedef u32 T;
+};
+template <> struct Element<8> {
+    typedef u64 T;
+};
+template <int W> DEV typename Element<W>::T load_element(const u8 *p, u32 i)
 {
-    const u8 *const b = (const u8 *)job.in;
-    u8 *const out = (u8 *)job.out;
-    const u32 tid = threadIdx.x, lane = lane_id();
-    const u32 width = b[1], layout = b[2] >> 5, n = b[4] | b[5] << 8 | b[6] << 16 | (u32)b[7] << 24;
-    if (tid < 16) {
-        u32 sel = 0, l = 0, r = 4;
-        for (int i = 0; i < 4; i++) sel |= (tid >> i & 1 ? r++ : l++) << (4 * i);
-        s.selector[tid] = sel;
+    if (W == 1) return p[i];
+    if (W == 2) return ((const u16 *)p)[i];
+    if (W == 4) return ((const u32 *)p)[i];
+    return (typename Element<W>::T)((const u64 *)p)[i];
+}
+template <int W> DEV void store_element(u8 *p, u32 i, typename Element<W>::T v)
+{
+    if (W == 1) p[i] = (u8)v;
+    else if (W == 2) ((u16 *)p)[i] = (u16)v;
+    else if (W == 4) ((u32 *)p)[i] = (u32)v;
+    else ((u64 *)p)[i] = v;
+}
+
+struct Part {
+    u32 from, end;
+};
+DEV Part part_of(u32 n)
+{
+    const u32 share = (n + THREADS - 1) / THREADS * 32;
+    Part part;
+    part.from = min_u32(warp_id() * share, n);
+    part.end = min_u32(part.from + share, n);
+    return part;
+}
+
+/* Section 5.2. */
+template <int W> DEV u32 class_of(typename Element<W>::T b)
+{
+    const u32 key = W == 1 ? (u32)(b << 1 | b >> 7) : (u32)(b >> (W == 1 ? 0 : 8 * W - 9));
+    return shared<true>().class_of[key & 255];
+}
+
+/* Of a row: the lanes of this lane's class, and for lane c those of class c. */
+struct Peers {
+    u32 mine, of_class;
+};
+DEV Peers peers_of(u32 valid, u32 c, u32 class_bits)
+{
+    Peers peers = {valid, valid};
+    ROLLED for (u32 k = 0; k < class_bits; k++)
+    {
+        const u32 bit = __ballot_sync(FULL, c >> k & 1);
+        peers.mine &= c >> k & 1 ? bit : ~bit;
+        peers.of_class &= lane_id() >> k & 1 ? bit : ~bit;
     }
-    for (u32 i = tid; i < 1024; i += THREADS) s.advance[i >> 8][i & 255] = t->advance[W == 4 ? 2 : 1][i >> 8][i & 255];
-    if (tid == 0) { s.status = OK; s.crc = 0; s.n = n; s.n_nodes = 0; s.n_active = 0; s.job = 0; s.residual = b[2] & 3; s.stored = layout == 0; s.pos = 0; }
-    BARRIER();
-    if (tid < 32) { /* the first warp reads, the others help */
-        Reader r = {b + 24, job.in_size - 24, 0, 0, 0};
-        u32 crc = FULL;
-        ROLLED for (u32 i = 0; i < 4; i++) crc = crc_byte(crc, job.number >> (8 * i) & 255);
-        ROLLED for (u32 i = 0; i < 20; i++) crc = crc_byte(crc, b[i]);
-        const u32 payload = b[8] | b[9] << 8 | b[10] << 16 | (u32)b[11] << 24;
-        if (b[0] != 0xB2) r.error = CORRUPT;
-        else if (~crc != (b[20] | b[21] << 8 | b[22] << 16 | (u32)b[23] << 24)) r.error = CHECKSUM;
-        else if (width != W || layout != 0 && layout != 1 || b[2] & 0x1C || n > MAX_N) r.error = NOT_HERE;
-        else if ((b[2] & 3) == 3 || b[2] & 0x18) r.error = UNSUPPORTED;
-        else if ((u64)n * width != job.out_size || n == 0 || b[3] || b[16] | b[17] | b[18] | b[19]) r.error = CORRUPT;
-        else if (payload != job.in_size - 24 || layout == 0 && b[2] & 3 || layout && payload >= n * width) r.error = CORRUPT;
-        else if ((b[2] & 3) == 1) r.error = NOT_HERE;
-        else if (layout == 0) { if (payload != n * width) r.error = CORRUPT; }
-        else {
-            u32 trees = 0;
-            ROLLED for (u32 j = 0; j < width && !r.error; j++) { list(s, r, t, j, n); __syncwarp(); trees += !r.error && s.kind[j] == MASK; }
-            if (!r.error && r.at != r.size) r.error = CORRUPT;
-            if (!r.error && trees > SLOTS(W)) { WHY("trees"); r.error = NOT_HERE; }
-            const u32 at = r.error ? 0 : alloc(r, (s.n_active * ((n + CHUNK - 1) / CHUNK + 1) + 1) >> 1);
-            if (lane == 0) { s.pos = at; s.used = r.used; }
+    return peers;
+}
+
+template <int W> DEV void count_classes()
+{
+    Shared<true> &s = shared<true>();
+    const u32 lane = lane_id();
+    const Part part = part_of(s.n);
+    u32 count = 0;
+    ROLLED for (u32 row = part.from; row < part.end; row += 32)
+    {
+        const bool is_here = row + lane < part.end;
+        const u32 c = is_here ? class_of<W>(load_element<W>(s.base, row + lane)) : 0;
+        count += __popc(peers_of(__ballot_sync(FULL, is_here), c, s.class_bits).of_class);
+    }
+    if (lane < s.n_classes) s.count[warp_id()][lane] = count;
+}
+
+/* Section 5.1. */
+template <int W>
+DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>::T b, u32 order)
+{
+    typedef typename Element<W>::T T;
+    const T sign = (T)1 << (8 * W - 1), below_sign = sign - 1, all = sign | below_sign;
+    if (order == 0) return r;
+    const T difference = (r >> 1) ^ (0 - (r & 1));
+    if (order == 1) return (b + difference) & all;
+    const T total = ((b & below_sign) + difference) & all;
+    return (b & sign) ^ (total & sign ? total ^ below_sign : total);
+}
+
+template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
+{
+    typedef typename Element<W>::T T;
+    Shared<true> &s = shared<true>();
+    const u32 lane = lane_id(), n = s.n, n_classes = s.n_classes, class_bits = s.class_bits,
+              order = s.order, natural = s.natural;
+    const bool sparse = s.sparse;
+    const u8 *const base = s.base;
+    const Part part = part_of(n);
+    /* In lane c: elements of class c up to here, and coded ones of them. */
+    u32 seen = part.from, coded_seen = 0, state = 0, high_state = 0, behind = 0;
+    if (n_classes > 1) {
+        seen = 0;
+        if (lane < n_classes)
+            ROLLED for (u32 w = 0; w < warp_id(); w++) seen += s.count[w][lane];
+    }
+    if (sparse && lane < n_classes && s.mask_n[lane])
+        coded_seen = ones_before<true>(s.mask[lane], ranks_at(s.mask[lane], s.mask_n[lane]), seen,
+                                       arena<true>()[s.mask[lane] + (seen >> 5)]);
+    ROLLED for (u32 row = part.from; row < part.end; row += 32)
+    {
+        const u32 i = row + lane;
+        const bool is_here = i < part.end;
+        const T b = is_here && base ? load_element<W>(base, i) : 0;
+        const u32 c = n_classes > 1 && is_here ? class_of<W>(b) : 0;
+        const Peers peers = peers_of(__ballot_sync(FULL, is_here), c, class_bits);
+        u32 number = __shfl_sync(FULL, seen, c) + __popc(peers.mine & below(lane));
+        bool is_coded = is_here;
+        seen += __popc(peers.of_class);
+        if (sparse) {
+            if (is_here) is_coded = arena<true>()[s.mask[c] + (number >> 5)] >> (number & 31) & 1;
+            const u32 coded = __ballot_sync(FULL, is_coded);
+            number = __shfl_sync(FULL, coded_seen, c) + __popc(peers.mine & coded & below(lane));
+            coded_seen += __popc(peers.of_class & coded);
         }
-        if (lane == 0) { s.job = 2; s.status = r.error; }
+        T v = b;
+        if (is_coded) {
+            T residual = 0;
+            UNROLLED for (u32 p = 0; p < W; p++)
+            {
+                const bool is_natural = p < natural;
+                const Side side = s.side[is_natural ? 0 : c][p];
+                residual |= (T)side.p[(is_natural ? i : number) * side.stride] << 8 * p;
+            }
+            v = restore<W>(residual, b, order);
+        }
+        LMC_COUNT(15, lane == 0);
+        if (is_here) {
+            store_element<W>(out, i, v);
+            if (i * W < 4) v ^= W < 4 ? (1u << 8 * W % 32) - 1 : FULL;
+            state = advance<true>(state) ^ (u32)v << (W < 4 ? 32 - 8 * W : 0);
+            if (W == 8) high_state = advance<true>(high_state) ^ (u32)((u64)v >> 32);
+            behind = (i + 1) * W;
+        }
+    }
+    u32 sum = 0;
+    if (behind) {
+        sum = times_word(t, state);
+        if (W == 8) sum = times_word(t, sum ^ high_state);
+        sum = move_crc(t, sum, n * W - behind);
+    }
+    add_crc<true>(sum);
+}
+
+/* The CRC of the payload, to s.crc: of its whole words, the first exclusive or FULL. */
+DEV void add_payload_crc(const Reader &r)
+{
+    Shared<true> &s = shared<true>();
+    const u32 words = r.size >> 2, share = (words + THREADS - 1) / THREADS * 32,
+              from = warp_id() * share, end = min_u32(from + share, words);
+    u32 state = 0, behind = 0;
+    load_advance<true>(r.tables, 2);
+    BARRIER();
+    ROLLED for (u32 k = from + lane_id(); k < end; k += 32)
+    {
+        state = advance<true>(state) ^ load32(r.in + 4 * k) ^ (k ? 0 : FULL);
+        behind = k + 1;
+    }
+    if (behind) state = move_crc(r.tables, times_word(r.tables, state), 4 * (words - behind));
+    add_crc<true>(state);
+}
+
+/* Calls f<W> for the width of the block that is in shared memory. */
+#define FOR_WIDTH(width, f, arguments)                                                             \
+    do {                                                                                           \
+        if ((width) == 2) f<2> arguments;                                                          \
+        else if ((width) == 4) f<4> arguments;                                                     \
+        else if ((width) == 1) f<1> arguments;                                                     \
+        else f<8> arguments;                                                                       \
+    } while (0)
+
+/* A part of a job by each warp, and a barrier. */
+DEV void work_wide(const Reader &r, u32 job)
+{
+    if (job == CHECK_PAYLOAD) add_payload_crc(r);
+    else if (job == COUNT_CLASSES) FOR_WIDTH(shared<true>().width, count_classes, ());
+    else if (job == MAKE_ROW) make_row(r.in);
+}
+template <bool WIDE> COLD void work(const Reader &r)
+{
+    const Shared<WIDE> &s = shared<WIDE>();
+    const u32 job = s.job;
+    if (job == COPY_MASK) copy_mask<WIDE>(r.in, s.job_src, s.job_n, s.job_bits, WARPS);
+    else if (job == EXPAND_MASK)
+        expand_mask<WIDE>(r.in, s.job_nodes, s.job_n, s.job_bits, s.job_flip, WARPS);
+    else if (WIDE) work_wide(r, job);
+    BARRIER();
+}
+
+/* ---- A block. */
+
+/* Byte for byte as the header says, in the order of section 5; *width: 1, 2, 4 or 8, whatever the
+ * header says. Returns a status: NOT_HERE comes last. */
+template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
+{
+    const u8 *const h = (const u8 *)job.in;
+    const u32 width = h[1], order = h[2] & 3, layout = h[2] >> 5, predicted = h[2] >> 2 & 1,
+              n_classes = (h[3] & 15) + 1, sparse = h[3] >> 4 & 1, natural = h[3] >> 5;
+    const u64 size = (u64)get32(h + 4) * width, payload = get32(h + 8);
+    u32 crc = times_word(t, FULL ^ job.number);
+    if (h[0] != 0xB2) return CORRUPT;
+    ROLLED for (u32 i = 0; i < 20; i += 4) crc = times_word(t, crc ^ get32(h + i));
+    if (~crc != get32(h + 20)) return CHECKSUM;
+    if ((width != 1 && width != 2 && width != 4 && width != 8) || order == 3 || h[2] & 0x18 ||
+        layout > 2)
+        return UNSUPPORTED;
+    if (size == 0 || size > MAX_SIZE || size != job.out_size) return CORRUPT;
+    if (predicted ? !(job.flags & RUN_PREDICTED) : h[3] || get32(h + 16)) return CORRUPT;
+    if (layout == 0 ? payload != size || order || predicted || h[3] : payload >= size)
+        return CORRUPT;
+    if (layout == 1 && predicted && !order) return CORRUPT;
+    if (layout == 2 && (width == 1 || width == 8 || order || h[3])) return CORRUPT;
+    if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;
+    if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;
+    if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;
+    if (payload != job.in_size - HEADER) return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
+    if (layout == 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;
+    if (!WIDE && (predicted || size > (u64)MAX_NARROW * width)) return NOT_HERE;
+    return OK;
+}
+
+/* The lists of a block of lmc_decode_planes. */
+DEV void read_planes(Reader &r, u32 width)
+{
+    Shared<false> &s = shared<false>();
+    u32 nodes = 0, trees = 0, active = 0, level_nodes = 0;
+    if (s.stored) {
+        r.at = r.size;
+        return;
+    }
+    if (lane_id() < 8) s.list[lane_id()].kind = CONSTANT;
+    __syncwarp();
+    ROLLED for (u32 j = 0; j < width && !r.error; j++)
+    {
+        nodes = read_list<false>(r, j, s.n, nodes, active);
+        if (r.error) return;
+        const List &list = s.list[j];
+        trees += list.kind == MASK;
+        active = list.end;
+        if (list.level_nodes > level_nodes) level_nodes = list.level_nodes;
+    }
+    if (r.at != r.size) r.error = CORRUPT;
+    else choose_chunks(r, s.n, trees, active, level_nodes);
+}
+
+/* A list of m > 0 bytes: where its bytes are, to s.side[c][p]. Those of a tree are made, to a row
+ * in the arena. */
+DEV void read_side(Reader &r, u32 c, u32 p, u32 m)
+{
+    Shared<true> &s = shared<true>();
+    const bool is_tree = r.at < r.size && r.in[r.at] >= 2;
+    const u32 row = is_tree ? alloc(r, (m + 7) / 8 * 2) : 0, used = r.used;
+    if (r.error) return;
+    read_list<true>(r, 0, m, 0, 0);
+    if (r.error) return;
+    const List &list = s.list[0];
+    Side side = {r.in + list.src, list.kind == ESCAPED};
+    if (is_tree) {
+        const u32 extra = 8 * list.level_nodes + 16;
+        u32 log2_chunk = LOG2_CHUNK;
+        while ((1u << log2_chunk) + extra > POOL / 2) log2_chunk--;
+        const u32 borders = ((m + (1u << log2_chunk) - 1) >> log2_chunk) + 1,
+                  pos = alloc(r, (list.end - list.first) * borders);
+        if (r.error) return;
+        side.p = (const u8 *)(arena<true>() + row);
+        side.stride = 1;
+        if (lane_id() == 0) {
+            s.log2_chunk = log2_chunk;
+            s.pos = pos;
+            s.row = (u8 *)(arena<true>() + row);
+            s.job_n = m;
+        }
+        together<true>(r, MAKE_ROW);
+        r.used = used;
+    }
+    if (lane_id() == 0) s.side[c][p] = side;
+    __syncwarp();
+}
+
+/* Thresholds, and how many elements each class has (section 5.2): of class c, in lane c. */
+DEV u32 read_classes(Reader &r)
+{
+    Shared<true> &s = shared<true>();
+    const u32 lane = lane_id(), n_classes = s.n_classes;
+    const u8 *const threshold = r.in + r.at;
+    if (n_classes == 1) return lane == 0 ? s.n : 0;
+    if (!has(r, n_classes - 1)) return 0;
+    r.at += n_classes - 1;
+    ROLLED for (u32 c = 0; c + 1 < n_classes; c++)
+        if (threshold[c] <= (c ? threshold[c - 1] : 0)) r.error = CORRUPT;
+    if (r.error) return 0;
+    ROLLED for (u32 key = lane; key < 256; key += 32)
+    {
+        u32 c = 0;
+        while (c + 1 < n_classes && key >= threshold[c]) c++;
+        s.class_of[key] = (u8)c;
+    }
+    together<true>(r, COUNT_CLASSES);
+    u32 count = 0;
+    if (lane < n_classes) ROLLED for (u32 w = 0; w < WARPS; w++) count += s.count[w][lane];
+    return count;
+}
+
+/* The payload of a block of lmc_decode_any: all its sides. */
+DEV void read_payload(Reader &r, const Block &job, u32 width)
+{
+    Shared<true> &s = shared<true>();
+    const u8 *const h = (const u8 *)job.in;
+    const u32 lane = lane_id();
+    if (s.stored) {
+        if (lane < width) {
+            const Side side = {r.in + lane, width};
+            s.side[0][lane] = side;
+        }
+        r.at = r.size;
+        __syncwarp();
+        return;
+    }
+    if (h[2] >> 2 & 1) {
+        together<true>(r, CHECK_PAYLOAD);
+        u32 crc = r.size < 4 ? FULL : s.crc;
+        ROLLED for (u32 i = r.size & ~3u; i < r.size; i++) crc = crc_byte(crc, r.in[i]);
+        if (~crc != get32(h + 16)) r.error = CHECKSUM;
+        else if (!job.base) r.error = BASE_MISSING;
+        __syncwarp();
+        if (lane == 0) {
+            s.crc = 0;
+            s.is_payload_right = !r.error;
+        }
+        if (r.error) return;
+    }
+    u32 count = read_classes(r);
+    if (r.error) return;
+    if (s.sparse) {
+        u32 coded = 0;
+        ROLLED for (u32 c = 0; c < s.n_classes; c++)
+        {
+            const u32 n = __shfl_sync(FULL, count, c);
+            u32 bits = 0, ones = 0;
+            if (n) {
+                bits = Nested<true, 0>::mask(r, n, true);
+                if (r.error) return;
+                ROLLED for (u32 w = 0; w < WARPS; w++) ones += s.part[w];
+            }
+            if (lane == c) coded = ones;
+            __syncwarp();
+            if (lane == 0) {
+                s.mask[c] = bits;
+                s.mask_n[c] = n;
+            }
+        }
+        count = coded;
+    }
+    ROLLED for (u32 p = 0; p < s.natural; p++)
+    {
+        const Side side = {r.in + r.at, 1};
+        if (!has(r, s.n)) return;
+        r.at += s.n;
+        if (lane == 0) s.side[0][p] = side;
+    }
+    ROLLED for (u32 c = 0; c < s.n_classes; c++)
+    {
+        const u32 m = __shfl_sync(FULL, count, c);
+        ROLLED for (u32 p = s.natural; p < width && m; p++)
+        {
+            read_side(r, c, p, m);
+            if (r.error) return;
+        }
+    }
+    if (r.at != r.size) r.error = CORRUPT;
+}
+
+/* What the threads must know of the header before the first warp has checked it: nothing of it
+ * becomes an address. */
+template <bool WIDE> DEV void begin(const u8 *h, u32 width, const Tables *t)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    load_advance<WIDE>(t, (width == 8 ? 3 : width == 4 ? 2 : width == 2 ? 1 : 0) + (WIDE ? 0 : 3));
+    if (threadIdx.x == 0) {
+        s.status = OK;
+        s.crc = 0;
+        s.n = get32(h + 4);
+        s.width = width;
+        s.order = h[2] & 3;
+        s.stored = h[2] >> 5 == 0;
+        s.log2_chunk = LOG2_CHUNK;
+    }
+}
+DEV void begin_delta(const Block &job, const u8 *h, u8 *scratch)
+{
+    Shared<true> &s = shared<true>();
+    if (threadIdx.x == 0) {
+        s.scratch = scratch;
+        s.base = h[2] >> 2 & 1 ? (const u8 *)job.base : 0;
+        s.n_classes = (h[3] & 15) + 1;
+        s.class_bits = 32 - __clz(h[3] & 15);
+        s.sparse = h[3] >> 4 & 1;
+        s.natural = h[3] >> 5;
+        s.is_payload_right = 0;
+    }
+}
+
+DEV void finish_delta(const Block &job, const u8 *h, const Tables *t)
+{
+    Shared<true> &s = shared<true>();
+    const u8 *const out = (const u8 *)job.out;
+    load_advance<true>(t, s.width == 8 ? 3 : s.width == 4 ? 2 : s.width == 2 ? 1 : 0);
+    BARRIER();
+    FOR_WIDTH(s.width, make_delta_elements, ((u8 *)job.out, t));
+    BARRIER();
+    if (threadIdx.x == 0) {
+        u32 crc = s.crc;
+        if (job.out_size < 4) {
+            crc = FULL;
+            ROLLED for (u32 i = 0; i < job.out_size; i++) crc = crc_byte(crc, out[i]);
+        }
+        if (~crc != get32(h + 12)) s.status = CHECKSUM;
+    }
+}
+
+/* By all threads of the group; blocks of other groups do not matter. */
+template <bool WIDE>
+DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratch, u64 scratch_size)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u8 *const h = (const u8 *)job.in;
+    if (job.in_size < HEADER) {
+        if (threadIdx.x == 0) *status = TRUNCATED;
+        return;
+    }
+    const u32 width = h[1];
+    begin<WIDE>(h, width, t);
+    if constexpr (WIDE) begin_delta(job, h, scratch);
+    BARRIER();
+    Reader r = {h + HEADER, job.in_size - HEADER, 0, 0, 0, 0, t};
+    r.room = WIDE ? (u32)(min_u64(scratch_size, 1u << 30) >> 2)
+                  : (SHARED_SIZE() - (u32)sizeof(Shared<false>)) >> 2;
+    if (warp_id() == 0) {
+        r.error = check_header<WIDE>(job, t);
+        if constexpr (WIDE) {
+            if (!r.error) read_payload(r, job, width);
+        } else if (!r.error) read_planes(r, width);
+        __syncwarp();
+        if (lane_id() == 0) {
+            s.job = END;
+            s.status = r.error;
+        }
         BARRIER();
     } else {
-        for (;;) { BARRIER(); if (s.job == 2) break; work(s, b + 24); }
+        for (;;) {
+            BARRIER();
+            if (s.job == END) break;
+            work<WIDE>(r);
+        }
+    }
+    if (s.status == OK) {
+        if constexpr (WIDE) finish_delta(job, h, t);
+        else
+            FOR_WIDTH(s.width, make_elements,
+                      (h + HEADER, (u8 *)job.out, get32(h + 12), t));
+    }
+    if (threadIdx.x == 0) {
+        *status = s.status;
+        if constexpr (WIDE) /* the payload is right, so the base is not (R5-13) */
+            if (s.is_payload_right && (s.status == CORRUPT || s.status == CHECKSUM))
+                *status = BASE_WRONG;
     }
     BARRIER();
-    if (s.status == OK) decode<W>(s, b, out, t);
-    if (tid == 0) *status = s.status;
-    BARRIER();
 }
-#define SHARED_SIZE(W) (sizeof(Shared) - (SLOTS(4) - SLOTS(W)) * WARPS * (CHUNK / 8 + 2) * 8)
-#define KERNEL(W) \
-extern "C" __global__ void __launch_bounds__(THREADS, GROUPS) lmc_decode_##W(const Block *blocks, u32 n, u32 *status, const Tables *t, u8 *scratch, u64 scratch_size) \
-{ \
-    LMC_SHARED(Shared, s); \
-    for (u32 i = blockIdx.x; i < n; i += gridDim.x) { const Block job = blocks[i]; lmc_decode_block<W>(s, job, status + i, t); } \
+
+template <bool WIDE>
+DEV void decode_blocks(const Block *blocks, u32 n, u32 *status, const Tables *t, u8 *scratch,
+                       u64 scratch_size)
+{
+    Shared<WIDE> &s = shared<WIDE>();
+    const u32 lane = threadIdx.x;
+    if (lane < 16) {
+        u32 selector = 0, left = 0, right = 4;
+        ROLLED for (u32 i = 0; i < 4; i++) selector |= (lane >> i & 1 ? right++ : left++) << 4 * i;
+        s.selector[lane] = selector;
+    }
+    s.frozen[lane] = t->frozen_symbol[lane];
+    ROLLED for (u32 i = blockIdx.x; i < n; i += gridDim.x)
+    {
+        const Block job = blocks[i];
+        decode_block<WIDE>(job, status + i, t, scratch + blockIdx.x * scratch_size, scratch_size);
+    }
 }
-KERNEL(2)
-KERNEL(4)
+
+#define KERNEL(name, wide)                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS, GROUPS)                                  \
+        name(const Block *blocks, u32 n, u32 *status, const Tables *t, u8 *scratch,                \
+             u64 scratch_size)                                                                     \
+    {                                                                                              \
+        decode_blocks<wide>(blocks, n, status, t, scratch, scratch_size);                          \
+    }
+KERNEL(lmc_decode_planes, false)
+KERNEL(lmc_decode_any, true)

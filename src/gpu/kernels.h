@@ -6,11 +6,10 @@
 
 /* What a host must know of the kernels of decode.cu (experimental: they have not run on a GPU).
  *
- *     lmc_decode_N(blocks, n, status, tables, scratch, scratch_size)
+ *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
- * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time: any number of groups
- * will do, the best is lmc__gpu_kernel.groups for each multiprocessor, as far as its shared memory
- * goes. All pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
+ * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
+ * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
  * LMC__GPU_NOT_HERE: the kernel does not do this block. Then that one does which is its `next`,
  * and in the end the CPU. A block of any other status but LMC_OK is for the CPU, too: it finds out
  * what is wrong with it. Whatever the bytes are, a kernel ends, and accesses what is said here.
@@ -47,9 +46,9 @@ typedef struct lmc__gpu_block {
  *
  * CRC-32C, reflected: bit 31 of a number is x^0, and x^32 is the number POLY. */
 typedef struct lmc__gpu_tables {
-    uint32_t advance[4][4][256]; /* [log2 width]: times x^(8 * 256 * width), for each byte */
-    uint32_t word[4][256];       /* times x^32, for each byte of the number */
-    uint32_t power[3][256];      /* [k][i]: x^(64 * 256^k * i) */
+    uint32_t advance[7][4][256]; /* [k]: times x^(8 * 32 * 2^k), for each byte of a number */
+    uint32_t word[4][256];       /* times x^32 */
+    uint32_t power[3][256];      /* [k][i]: x^(8 * 256^k * i) */
     uint16_t frozen_start[LMC__FROZEN_LEVELS][258]; /* of each leaf (spec 6.4); [256] is 2^15 */
     uint8_t frozen_symbol[256];
 } lmc__gpu_tables;
@@ -89,16 +88,17 @@ static uint32_t lmc__gpu_set_powers(uint32_t powers[256], uint32_t step)
 
 static void lmc__gpu_make_tables(lmc__gpu_tables *t)
 {
-    uint32_t power = 0x00800000u /* x^8 */, step = 0;
+    uint32_t power = 0x00800000u; /* x^8 */
     unsigned level, i, k;
     memset(t, 0, sizeof *t);
     lmc__gpu_set_product(t->word, 0x82F63B78u);
-    for (i = 1; i <= 11; i++) {
-        power = lmc__gpu_times(power, power); /* x^(8 * 2^i) */
-        if (i == 3) step = power;
-        if (i >= 8) lmc__gpu_set_product(t->advance[i - 8], power);
+    for (i = 0; i < 3; i++)
+        power = lmc__gpu_set_powers(t->power[i], power); /* in the end x^(8 * 256^3) */
+    power = t->power[0][32];
+    for (i = 0; i < 7; i++) {
+        lmc__gpu_set_product(t->advance[i], power);
+        power = lmc__gpu_times(power, power);
     }
-    for (i = 0; i < 3; i++) step = lmc__gpu_set_powers(t->power[i], step);
     for (level = 0; level < LMC__FROZEN_LEVELS; level++) {
         unsigned leaf = 0, start = 0;
         for (i = 0; i < LMC__MAX_LENGTH; i++)
@@ -111,40 +111,42 @@ static void lmc__gpu_make_tables(lmc__gpu_tables *t)
     memcpy(t->frozen_symbol, lmc__frozen_order, sizeof t->frozen_symbol);
 }
 
-/* A kernel: its name in decode.cu, the dynamic shared memory of a group in bytes, and how many
- * groups are meant to share a multiprocessor (their registers allow it). next: the number of the
- * kernel that does what this one leaves, or LMC__GPU_CPU. */
+/* A way to run a kernel of decode.cu. */
 typedef struct lmc__gpu_kernel {
     const char *name;
-    uint32_t shared_size;
+    /* Dynamic shared memory of a group, in bytes: what lets `groups` of them share a
+     * multiprocessor of 228 KiB, as their registers allow. More is of no use, and less, but not
+     * less than shared_least, makes more blocks NOT_HERE: so a device that has less, or shares it
+     * among less groups, gives what it can. */
+    uint32_t shared_size, shared_least;
     uint32_t groups;
-    int next;
+    int next; /* what does the blocks that this one leaves, or LMC__GPU_CPU */
 } lmc__gpu_kernel;
 
-/* The sizes are those of struct Shared in decode.cu, which the tests compare. */
-static const lmc__gpu_kernel lmc__gpu_kernels[] = {
-    {"lmc_decode_2", 75240, 3, LMC__GPU_CPU},
-    {"lmc_decode_4", 83560, 2, LMC__GPU_CPU},
-};
-enum { LMC__GPU_KERNELS = (int)(sizeof lmc__gpu_kernels / sizeof *lmc__gpu_kernels) };
+enum { LMC__GPU_PLANES, LMC__GPU_MORE_PLANES, LMC__GPU_ANY, LMC__GPU_KERNELS };
 
-/* Bytes of scratch for a group of a kernel that does blocks of up to block_size bytes. */
+/* shared_least is the size of struct Shared in decode.cu, and for planes some room for masks. */
+static const lmc__gpu_kernel lmc__gpu_kernels[LMC__GPU_KERNELS] = {
+    {"lmc_decode_planes", 76800, 49152, 3, LMC__GPU_MORE_PLANES},
+    {"lmc_decode_planes", 115712, 76800, 2, LMC__GPU_ANY},
+    {"lmc_decode_any", 43952, 43952, 3, LMC__GPU_CPU},
+};
+
+/* Bytes of scratch for a group of a kernel that does blocks of up to block_size bytes: 0 where it
+ * needs none. Lists that are trees, as many bytes as they decode to; masks of the one that is
+ * decoded; a sparse block's masks. It is enough for what encoders make. */
 static size_t lmc__gpu_scratch_size(int kernel, size_t block_size)
 {
-    (void)kernel;
-    (void)block_size;
-    return 0;
+    return kernel == LMC__GPU_ANY ? (3 * block_size + (256u << 10) + 255) & ~(size_t)255 : 0;
 }
 
-/* The kernel that decodes a block with this header of 24 bytes, or LMC__GPU_CPU. The header need
- * not be right: the kernel finds out. in_place: out is base. */
+/* The number of the kernel that decodes a block with this header of 24 bytes, or LMC__GPU_CPU. The
+ * header need not be right: the kernel finds out. in_place: out is base. */
 static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 {
-    const unsigned width = header[1], coding = header[2];
-    const uint64_t n = lmc__load32(header + 4);
-    (void)in_place;
-    if (coding & LMC__PREDICTED || coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED)
-        return LMC__GPU_CPU;
-    if (n == 0 || n > 65536) return LMC__GPU_CPU;
-    return width == 2 ? 0 : width == 4 ? 1 : LMC__GPU_CPU;
+    const unsigned coding = header[2];
+    (void)in_place; /* lmc_decode_any reads an element of the base before it writes there */
+    if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) return LMC__GPU_CPU;
+    return coding & LMC__PREDICTED || lmc__load32(header + 4) > 65536 ? LMC__GPU_ANY
+                                                                      : LMC__GPU_PLANES;
 }
