@@ -61,7 +61,8 @@ struct fiber {
 fiber fibers[MAX_THREADS];
 context home;
 char *stacks; /* MAX_THREADS of them, below each a page that nobody may touch */
-u32 n_threads, n_done, n_at_group, ready[MAX_THREADS / 32], warps_ready, random_state;
+u32 n_threads, n_done, n_at_group, warps_ready, random_state;
+u32 ready[MAX_THREADS / 32], at_warp[MAX_THREADS / 32]; /* lanes that can run, or are AT_WARP */
 bool stays; /* a warp goes on as long as it can */
 void (*body)(void *);
 void *body_argument;
@@ -74,10 +75,11 @@ u32 chance(u32 n) /* below n */
     return (u32)((u64)random_state * n >> 32);
 }
 
-u32 draw_bit(u32 set) /* the number of a bit of the set, which has one */
+/* The number of a bit of the set, which has one: the first from a place on that is drawn. */
+u32 draw_bit(u32 set)
 {
-    for (u32 i = chance((u32)__builtin_popcount(set)); i; i--) set &= set - 1;
-    return (u32)__builtin_ctz(set);
+    const u32 from = chance(32);
+    return (from + (u32)__builtin_ctz(set >> from | set << (32 - from) % 32)) % 32;
 }
 
 /* -- from one stack to another -- */
@@ -215,31 +217,39 @@ void reached(const place &where)
     barriers[where.id] = where;
 }
 
-u64 result_of(int lane, const fiber *warp)
+/* The lane whose value this lane of a shuffle takes. */
+int source_of(int lane, const fiber &f)
 {
-    const fiber &f = warp[lane];
-    u64 all = 1, any = 0, ballot = 0, match = 0;
-    int from = lane;
-    for (int i = 0; i < 32; i++) {
-        if (!(f.mask >> i & 1)) continue;
-        all &= warp[i].value;
-        any |= warp[i].value;
-        ballot |= warp[i].value << i;
-        match |= (u64)(warp[i].value == f.value) << i;
+    const int i = (int)f.argument, up = lane - i, down = lane + i;
+    const int from = f.op == SHUFFLE ? i & 31 : f.op == UP ? (up < 0 ? lane : up)
+                     : f.op == DOWN  ? (down > 31 ? lane : down)
+                                     : (lane ^ i) & 31;
+    if (!(f.mask >> from & 1))
+        stop("%s: lane %d is not in the mask %x", f.where.name, from, f.mask);
+    return from;
+}
+
+/* All lanes of the mask are at one primitive: the result of each. */
+void finish(fiber *lanes, u32 mask, operation op)
+{
+    u64 ballot = 0;
+    if (op == SYNC) return;
+    if (op == BALLOT || op == ALL || op == ANY) {
+        for (u32 left = mask; left; left &= left - 1)
+            ballot |= lanes[__builtin_ctz(left)].value << __builtin_ctz(left);
+        if (op == ALL) ballot = ballot == mask;
+        if (op == ANY) ballot = ballot != 0;
     }
-    switch (f.op) {
-    case SYNC: return 0;
-    case BALLOT: return ballot;
-    case ALL: return all;
-    case ANY: return any;
-    case MATCH: return match;
-    case SHUFFLE: from = (int)(f.argument & 31); break;
-    case UP: from = lane - (int)f.argument < 0 ? lane : lane - (int)f.argument; break;
-    case DOWN: from = lane + (int)f.argument > 31 ? lane : lane + (int)f.argument; break;
-    case XOR: from = (lane ^ (int)f.argument) & 31; break;
+    for (u32 left = mask; left; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        fiber &f = lanes[i];
+        if (op == MATCH) {
+            f.result = 0;
+            for (u32 all = mask; all; all &= all - 1)
+                f.result |= (u64)(lanes[__builtin_ctz(all)].value == f.value) << __builtin_ctz(all);
+        } else if (op == BALLOT || op == ALL || op == ANY) f.result = ballot;
+        else f.result = lanes[source_of(i, f)].value;
     }
-    if (!(f.mask >> from & 1)) stop("%s: lane %d is not in the mask %x", f.where.name, from, f.mask);
-    return warp[from].value;
 }
 } // namespace
 
@@ -282,15 +292,16 @@ u64 warp(operation op, u32 mask, u64 value, u32 argument, const place &where)
     f.argument = argument;
     f.where = where;
     set_waiting(self, AT_WARP);
-    bool all = true;
-    for (int i = 0; i < 32; i++)
-        if (mask >> i & 1 && (lanes[i].state != AT_WARP || lanes[i].where.id != where.id || lanes[i].mask != mask))
-            all = false;
-    if (all) {
-        for (int i = 0; i < 32; i++)
-            if (mask >> i & 1) lanes[i].result = result_of(i, lanes);
-        for (int i = 0; i < 32; i++)
-            if (mask >> i & 1) set_ready(32 * w + i);
+    at_warp[w] |= 1u << self % 32;
+    bool is_complete = (at_warp[w] & mask) == mask;
+    for (u32 left = is_complete ? mask : 0; left; left &= left - 1) {
+        const fiber &other = lanes[__builtin_ctz(left)];
+        if (other.where.id != where.id || other.mask != mask) is_complete = false;
+    }
+    if (is_complete) {
+        finish(lanes, mask, op);
+        at_warp[w] &= ~mask;
+        for (u32 left = mask; left; left &= left - 1) set_ready(32 * w + __builtin_ctz(left));
         if (op == SYNC) time.warp[w] = ++time.now;
     }
     go_on();
