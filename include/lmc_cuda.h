@@ -2800,7 +2800,7 @@ LMC__COLD static enum lmc_status lmc__cuda_fail_at(lmc_cuda *c, const lmc_reader
                                                    const lmc__cuda_job *job, enum lmc_status status)
 {
     const lmc_file *const f = lmc_reader_get_file(r, (size_t)file_number);
-    const char *tensor = NULL;
+    const char *const path = f && f->path ? f->path : "", *tensor = NULL;
     char place[96] = "";
     size_t i;
     for (i = 0; f && i < f->n_tensors && !tensor; i++)
@@ -2810,7 +2810,7 @@ LMC__COLD static enum lmc_status lmc__cuda_fail_at(lmc_cuda *c, const lmc_reader
         (void)snprintf(place, sizeof place, ", block %lu of run %lu (byte %llu of the LMC file)",
                        (unsigned long)job->number, (unsigned long)job->run,
                        (unsigned long long)lmc__block_at(r, job->run, job->number)->at);
-    return lmc__cuda_fail(c, status, "%s: %s%s%s: %s", f && f->path ? f->path : "",
+    return lmc__cuda_fail(c, status, "%s%s%s%s%s: %s", path, path[0] ? ": " : "",
                           tensor ? "tensor " : "bytes of no tensor", tensor ? tensor : "", place,
                           lmc_status_text(status));
 }

@@ -41,6 +41,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #include <deque>
 #include <functional>
 #include <map>
@@ -269,7 +270,13 @@ namespace driver
 { /* apart from the names of decode.cu */
 
 typedef void decode_function(const Block *, u32, u32 *, const Tables *, u8 *, u64);
-enum { PAD = 16 }; /* readable bytes behind a block */
+enum {
+    PAD = 16,       /* readable bytes behind a block */
+    GARBAGE = 0xA5, /* what new memory has */
+    ALIGNED = 256,  /* as cuMemAlloc promises */
+    PAGE = 4096,
+    SHARED = 16 << 20 /* bytes of a file of garbage */
+};
 
 /* -- objects. Handles are their addresses; a set of each kind knows which are alive. -- */
 
@@ -304,7 +311,7 @@ struct function {
 };
 struct memory {
     unsigned long long size, mapped; /* mapped: of its pages; 0: adopted */
-    char *pages;
+    char *pages;                     /* of the guard before it */
     int device;
 };
 
@@ -395,7 +402,7 @@ static int check_host(const char *who, const void *p, size_t size)
 static void protect(int how)
 {
     for (auto &m : device_memory)
-        if (m.second.mapped) mprotect(m.second.pages + 4096, m.second.mapped - 8192, how);
+        if (m.second.mapped) mprotect(m.second.pages + PAGE, m.second.mapped, how);
 }
 struct opened {
     opened() { protect(PROT_READ | PROT_WRITE); }
@@ -655,23 +662,41 @@ API int cuMemGetInfo_v2(size_t *free, size_t *total)
     *free = (size_t)in_use() > *total ? 0 : *total - (size_t)in_use();
     return 0;
 }
-enum { GARBAGE = 0xA5, ALIGNED = 256 };
+/* Pages of garbage, which take memory when they are written, with a guard page on both sides. */
+static char *map_garbage(size_t size, int how)
+{
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("garbage", MFD_CLOEXEC);
+        const std::string text(SHARED, (char)GARBAGE);
+        if (file < 0 || write(file, text.data(), SHARED) != SHARED) return NULL;
+    }
+    char *const pages = (char *)mmap(NULL, size + 2 * PAGE, PROT_NONE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    for (size_t at = 0; at < size; at += SHARED)
+        if (mmap(pages + PAGE + at, size - at < SHARED ? size - at : SHARED, how,
+                 MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+            return NULL;
+    return pages;
+}
 API int cuMemAlloc_v2(address *out, size_t size)
 {
     ENTER;
     if (size == 0) return INVALID_VALUE;
     if (in_use() + size > number_of("FAKE_CUDA_MEMORY", 1ull << 32)) return OUT_OF_MEMORY;
     const size_t rounded = (size + ALIGNED - 1) & ~(size_t)(ALIGNED - 1);
-    const size_t mapped = ((rounded + 4095) & ~(size_t)4095) + 8192;
-    char *const pages =
-        (char *)mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED) return OUT_OF_MEMORY;
-    mprotect(pages + 4096, mapped - 8192, PROT_READ | PROT_WRITE);
-    memset(pages + 4096, GARBAGE, mapped - 8192);
-    mprotect(pages + 4096, mapped - 8192, PROT_NONE);
-    *out = (address)(uintptr_t)(pages + mapped - 4096 - rounded);
+    const size_t mapped = (rounded + PAGE - 1) & ~(size_t)(PAGE - 1);
+    char *const pages = map_garbage(mapped, PROT_NONE);
+    if (!pages) return OUT_OF_MEMORY;
+    *out = (address)(uintptr_t)(pages + PAGE + mapped - rounded);
     device_memory[*out] = memory{size, mapped, pages, here()->device};
     return 0;
+}
+static bool is_garbage(const char *begin, const char *end)
+{
+    while (begin < end && (uint8_t)*begin == GARBAGE) begin++;
+    return begin == end;
 }
 API int cuMemFree_v2(address at)
 {
@@ -681,19 +706,16 @@ API int cuMemFree_v2(address at)
     if (found == device_memory.end() || !found->second.mapped)
         return refuse(INVALID_VALUE, "cuMemFree: %#llx was not allocated, or is freed", at);
     const memory m = found->second;
-    int result = 0;
+    const char *const data = (const char *)(uintptr_t)at, *const pages = m.pages + PAGE;
+    bool is_intact;
     {
         const opened o;
-        for (const char *p = m.pages + 4096; p < m.pages + m.mapped - 4096; p++)
-            if ((p < (char *)(uintptr_t)at || p >= (char *)(uintptr_t)at + m.size) &&
-                (uint8_t)*p != GARBAGE)
-                result = ILLEGAL_ADDRESS;
+        is_intact = is_garbage(pages, data) && is_garbage(data + m.size, pages + m.mapped);
     }
     device_memory.erase(found);
-    munmap(m.pages, m.mapped);
-    return result
-               ? refuse(result, "something was written beside an allocation of %llu bytes", m.size)
-               : 0;
+    munmap(m.pages, m.mapped + 2 * PAGE);
+    return is_intact ? 0
+                     : refuse(ILLEGAL_ADDRESS, "something was written beside %llu bytes", m.size);
 }
 API int cuMemAllocAsync(address *out, size_t size, stream *s)
 {
@@ -712,9 +734,11 @@ API int cuMemHostAlloc(void **out, size_t size, unsigned flags)
 {
     ENTER;
     (void)flags;
-    *out = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
-    if (!*out) return OUT_OF_MEMORY;
-    memset(*out, GARBAGE, size);
+    if (size == 0) return INVALID_VALUE;
+    const size_t mapped = (size + PAGE - 1) & ~(size_t)(PAGE - 1);
+    char *const pages = map_garbage(mapped, PROT_READ | PROT_WRITE);
+    if (!pages) return OUT_OF_MEMORY;
+    *out = pages + PAGE + mapped - (size + 15) / 16 * 16;
     pinned[(const char *)*out] = size;
     return 0;
 }
@@ -722,9 +746,12 @@ API int cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, 
 API int cuMemFreeHost(void *p)
 {
     ENTER_TO_FREE;
-    if (!pinned.erase((const char *)p))
+    auto found = pinned.find((const char *)p);
+    if (found == pinned.end())
         return refuse(INVALID_VALUE, "cuMemFreeHost: %p was not allocated, or is freed", p);
-    free(p);
+    const size_t mapped = (found->second + PAGE - 1) & ~(size_t)(PAGE - 1);
+    pinned.erase(found);
+    munmap((char *)((uintptr_t)p & ~(uintptr_t)(PAGE - 1)) - PAGE, mapped + 2 * PAGE);
     return 0;
 }
 API int cuMemHostRegister_v2(void *p, size_t size, unsigned flags)
