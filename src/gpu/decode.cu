@@ -3,8 +3,8 @@
  * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any
  * include, so that NVRTC takes it as it is. kernels.h says what a host must know.
  *
- *     lmc_decode_planes   blocks of up to 65,536 elements without a prediction; the masks of their
- *                         trees are in shared memory
+ *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;
+ *                         the masks of their trees are in shared memory
  *     lmc_decode_any      all others but quantised ones: any size, classes, sparse blocks; masks
  *                         and lists are in scratch memory. Template parameter WIDE
  *
@@ -135,7 +135,7 @@ enum Job : u32 { COPY_MASK, EXPAND_MASK, CHECK_PAYLOAD, COUNT_CLASSES, MAKE_ROW,
 template <bool WIDE> struct Kind; /* what differs between the two kernels */
 template <> struct Kind<false> {
     typedef u16 Rank;
-    enum : u32 { MAX_NODES = 192, MAX_LISTS = 8 };
+    enum : u32 { MAX_NODES = 192, MAX_LISTS = 4 };
     struct More {
     };
 };
@@ -373,7 +373,7 @@ template <bool WIDE> DEV void load_advance(const Tables *t, u32 k)
 /* For each active node of the list, and each border of chunks, how many of the node's bytes are
  * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border
  * of 65,536 elements; of that only the difference from the one before is ever used. */
-template <bool WIDE> DEV void set_borders(const List &list, u32 n, u32 log2_chunk)
+template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chunk)
 {
     Shared<WIDE> &s = shared<WIDE>();
     typedef typename Kind<WIDE>::Rank Rank;
@@ -550,7 +550,7 @@ template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
  * depth are made there, those of odd depth at `odd`: so each reads one buffer and writes to the
  * other, and those of a depth stand side by side. Buffers have room for a chunk and the padding. */
 template <bool WIDE>
-DEV void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
+COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
                     u32 even, u32 odd)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -1040,31 +1040,26 @@ template <bool WIDE> COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_
 
 template <int W> DEV void join_piece(u32 *v, const uint2 *plane)
 {
-    if (W == 1) {
-        v[0] = plane[0].x;
-        v[1] = plane[0].y;
-    } else if (W == 2) {
-        const uint2 low = plane[0], high = plane[1 % W];
-        v[0] = __byte_perm(low.x, high.x, 0x5140);
-        v[1] = __byte_perm(low.x, high.x, 0x7362);
-        v[2 % (2 * W)] = __byte_perm(low.y, high.y, 0x5140);
-        v[3 % (2 * W)] = __byte_perm(low.y, high.y, 0x7362);
+    const uint2 a = plane[0], b = plane[1 % W], c = plane[2 % W], d = plane[3 % W];
+    if constexpr (W == 1) {
+        v[0] = a.x;
+        v[1] = a.y;
+    } else if constexpr (W == 2) {
+        v[0] = __byte_perm(a.x, b.x, 0x5140);
+        v[1] = __byte_perm(a.x, b.x, 0x7362);
+        v[2] = __byte_perm(a.y, b.y, 0x5140);
+        v[3] = __byte_perm(a.y, b.y, 0x7362);
     } else {
-        /* word k of element i is v[W / 4 * i + k] */
-        UNROLLED for (u32 k = 0; k < W / 4; k++)
-            UNROLLED for (u32 h = 0; h < 2; h++)
-            {
-                const uint2 *const p = plane + 4 * k;
-                const u32 a = h ? p[0].y : p[0].x, b = h ? p[1 % W].y : p[1 % W].x,
-                          c = h ? p[2 % W].y : p[2 % W].x, d = h ? p[3 % W].y : p[3 % W].x,
-                          ab = __byte_perm(a, b, 0x5140), AB = __byte_perm(a, b, 0x7362),
-                          cd = __byte_perm(c, d, 0x5140), CD = __byte_perm(c, d, 0x7362);
-                u32 *const q = v + W / 4 * 4 * h + k;
-                q[0] = __byte_perm(ab, cd, 0x5410);
-                q[W / 4 * 1] = __byte_perm(ab, cd, 0x7632);
-                q[W / 4 * 2] = __byte_perm(AB, CD, 0x5410);
-                q[W / 4 * 3] = __byte_perm(AB, CD, 0x7632);
-            }
+        UNROLLED for (u32 h = 0; h < 2; h++)
+        {
+            const u32 A = h ? a.y : a.x, B = h ? b.y : b.x, C = h ? c.y : c.x, D = h ? d.y : d.x,
+                      ab = __byte_perm(A, B, 0x5140), cd = __byte_perm(C, D, 0x5140);
+            const u32 more_ab = __byte_perm(A, B, 0x7362), more_cd = __byte_perm(C, D, 0x7362);
+            v[4 * h] = __byte_perm(ab, cd, 0x5410);
+            v[4 * h + 1] = __byte_perm(ab, cd, 0x7632);
+            v[4 * h + 2] = __byte_perm(more_ab, more_cd, 0x5410);
+            v[4 * h + 3] = __byte_perm(more_ab, more_cd, 0x7632);
+        }
     }
 }
 
@@ -1073,17 +1068,6 @@ template <int W> DEV void restore_piece(u32 *v, u32 order)
 {
     const u32 low = W == 1 ? 0x01010101 : W == 2 ? 0x00010001 : 1;
     if (order == 0) return;
-    if (W == 8) {
-        UNROLLED for (u32 i = 0; i < 16; i += 2)
-        {
-            const u32 odd = v[i % (2 * W)] & 1;
-            const u32 all = order == 1 ? 0u - odd : 0;
-            const u32 a = v[i % (2 * W)], b = v[(i + 1) % (2 * W)];
-            v[i % (2 * W)] = __funnelshift_r(a, b, 1) ^ all;
-            v[(i + 1) % (2 * W)] = order == 1 ? b >> 1 ^ all : b >> 1 | odd << 31;
-        }
-        return;
-    }
     UNROLLED for (u32 i = 0; i < 2 * W; i++)
     {
         const u32 odd = v[i] & low, half = (v[i] ^ odd) >> 1;
@@ -1096,22 +1080,19 @@ template <int W> DEV void restore_piece(u32 *v, u32 order)
 template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
 {
     const u32 low = (u32)(u64)out;
-    if (count == 8 && W == 1 && low % 8 == 0) *(uint2 *)out = make_uint2(v[0], v[1]);
-    else if (count == 8 && W > 1 && low % 16 == 0) {
-        UNROLLED for (u32 i = 0; i < 2 * W; i += 4)
-            *(uint4 *)(out + 4 * i) = make_uint4(v[i], v[(i + 1) % (2 * W)], v[(i + 2) % (2 * W)],
-                                                 v[(i + 3) % (2 * W)]);
-    } else {
-        UNROLLED for (u32 i = 0; i < 8; i++)
-        {
-            if (i >= count) break;
-            if (W == 1) out[i] = (u8)(v[i / 4] >> 8 * (i % 4));
-            else if (W == 2) ((u16 *)out)[i] = (u16)(v[i / 2] >> 16 * (i % 2));
-            else {
-                UNROLLED for (u32 k = 0; k < W / 4; k++)
-                    ((u32 *)out)[W / 4 * i + k] = v[(W / 4 * i + k) % (2 * W)];
-            }
-        }
+    if (count == 8 && low % (W == 1 ? 8 : 16) == 0) {
+        if constexpr (W == 1) *(uint2 *)out = make_uint2(v[0], v[1]);
+        else
+            UNROLLED for (u32 i = 0; i < 2 * W; i += 4)
+                *(uint4 *)(out + 4 * i) = make_uint4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+        return;
+    }
+    UNROLLED for (u32 i = 0; i < 8; i++)
+    {
+        if (i >= count) break;
+        if (W == 1) out[i] = (u8)(v[i / 4] >> 8 * (i % 4));
+        else if (W == 2) ((u16 *)out)[i] = (u16)(v[i / 2] >> 16 * (i % 2));
+        else ((u32 *)out)[i] = v[i % (2 * W)];
     }
 }
 
@@ -1135,7 +1116,7 @@ DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_node
         s.work_buffer = trees * ((1u << log2_chunk) + extra);
         s.pos = pos;
         u32 stage = 0;
-        ROLLED for (u32 j = 0; j < 8; j++)
+        ROLLED for (u32 j = 0; j < 4; j++)
             if (s.list[j].kind == MASK) {
                 s.list[j].stage = stage;
                 stage += (1u << log2_chunk) + extra;
@@ -1391,13 +1372,17 @@ DEV void add_payload_crc(const Reader &r)
     add_crc<true>(state);
 }
 
-/* Calls f<W> for the width of the block that is in shared memory. */
-#define FOR_WIDTH(width, f, arguments)                                                             \
+/* f<W> for a width of 1, 2 or 4; and of 8, too. */
+#define FOR_NARROW_WIDTH(width, f, arguments)                                                      \
     do {                                                                                           \
         if ((width) == 2) f<2> arguments;                                                          \
         else if ((width) == 4) f<4> arguments;                                                     \
-        else if ((width) == 1) f<1> arguments;                                                     \
-        else f<8> arguments;                                                                       \
+        else f<1> arguments;                                                                       \
+    } while (0)
+#define FOR_WIDTH(width, f, arguments)                                                             \
+    do {                                                                                           \
+        if ((width) == 8) f<8> arguments;                                                          \
+        else FOR_NARROW_WIDTH(width, f, arguments);                                                \
     } while (0)
 
 /* A part of a job by each warp, and a barrier. */
@@ -1446,7 +1431,7 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;
     if (payload != job.in_size - HEADER) return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
     if (layout == 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;
-    if (!WIDE && (predicted || size > (u64)MAX_NARROW * width)) return NOT_HERE;
+    if (!WIDE && (predicted || width == 8 || size > MAX_NARROW * width)) return NOT_HERE;
     return OK;
 }
 
@@ -1459,7 +1444,7 @@ DEV void read_planes(Reader &r, u32 width)
         r.at = r.size;
         return;
     }
-    if (lane_id() < 8) s.list[lane_id()].kind = CONSTANT;
+    if (lane_id() < 4) s.list[lane_id()].kind = CONSTANT;
     __syncwarp();
     ROLLED for (u32 j = 0; j < width && !r.error; j++)
     {
@@ -1687,8 +1672,8 @@ DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratc
     if (s.status == OK) {
         if constexpr (WIDE) finish_delta(job, h, t);
         else
-            FOR_WIDTH(s.width, make_elements,
-                      (h + HEADER, (u8 *)job.out, get32(h + 12), t));
+            FOR_NARROW_WIDTH(s.width, make_elements,
+                             (h + HEADER, (u8 *)job.out, get32(h + 12), t));
     }
     if (threadIdx.x == 0) {
         *status = s.status;

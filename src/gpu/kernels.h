@@ -147,6 +147,7 @@ static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
     const unsigned coding = header[2];
     (void)in_place; /* lmc_decode_any reads an element of the base before it writes there */
     if (coding >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED) return LMC__GPU_CPU;
-    return coding & LMC__PREDICTED || lmc__load32(header + 4) > 65536 ? LMC__GPU_ANY
-                                                                      : LMC__GPU_PLANES;
+    return coding & LMC__PREDICTED || header[1] == 8 || lmc__load32(header + 4) > 65536
+               ? LMC__GPU_ANY
+               : LMC__GPU_PLANES;
 }

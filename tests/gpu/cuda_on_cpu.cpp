@@ -24,8 +24,7 @@
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 alignas(128) uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 
-namespace cpu
-{
+namespace cpu {
 u32 seed = 1;
 int left_out = -1, running = -1;
 const char *why = "";
@@ -36,8 +35,7 @@ place barriers[MAX_PLACES];
 times time = {1, 1, 1, 1, {0}};
 void (*on_atomic)(const void *, size_t, const void *);
 
-namespace
-{
+namespace {
 enum { STACK = 256 << 10, GUARD = 4096 };
 enum state { READY, AT_WARP, AT_GROUP, DONE };
 
@@ -63,7 +61,8 @@ struct fiber {
 fiber fibers[MAX_THREADS];
 context home;
 char *stacks; /* MAX_THREADS of them, below each a page that nobody may touch */
-u32 n_threads, n_done, n_at_group, ready[MAX_THREADS / 32], warps_ready, random_state;
+u32 n_threads, n_done, n_at_group, warps_ready, random_state;
+u32 ready[MAX_THREADS / 32], at_warp[MAX_THREADS / 32]; /* lanes that can run, or are AT_WARP */
 bool stays; /* a warp goes on as long as it can */
 void (*body)(void *);
 void *body_argument;
@@ -76,10 +75,11 @@ u32 chance(u32 n) /* below n */
     return (u32)((u64)random_state * n >> 32);
 }
 
-u32 draw_bit(u32 set) /* the number of a bit of the set, which has one */
+/* The number of a bit of the set, which has one: the first from a place on that is drawn. */
+u32 draw_bit(u32 set)
 {
-    for (u32 i = chance((u32)__builtin_popcount(set)); i; i--) set &= set - 1;
-    return (u32)__builtin_ctz(set);
+    const u32 from = chance(32);
+    return (from + (u32)__builtin_ctz(set >> from | set << (32 - from) % 32)) % 32;
 }
 
 /* -- from one stack to another -- */
@@ -174,8 +174,7 @@ void set_waiting(int thread, enum state state)
     fprintf(stderr, "all threads wait:\n");
     for (u32 i = 0; i < n_threads; i++) {
         const fiber &f = fibers[i];
-        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id &&
-            f.mask == fibers[i - 1].mask)
+        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id && f.mask == fibers[i - 1].mask)
             continue; /* as the one before */
         if (f.state == DONE) fprintf(stderr, "  from thread %u on: ended\n", i);
         else
@@ -207,8 +206,7 @@ void run_thread()
         const int self = running;
         set_waiting(self, DONE);
         n_done++;
-        if (n_at_group && n_at_group == n_threads - n_done)
-            stop("thread %d ended while all others wait for it", self);
+        if (n_at_group && n_at_group == n_threads - n_done) stop("thread %d ended while all others wait for it", self);
         go_on();
     }
 }
@@ -219,40 +217,46 @@ void reached(const place &where)
     barriers[where.id] = where;
 }
 
-u64 result_of(int lane, const fiber *warp)
+/* The lane whose value this lane of a shuffle takes. */
+int source_of(int lane, const fiber &f)
 {
-    const fiber &f = warp[lane];
-    u64 all = 1, any = 0, ballot = 0, match = 0;
-    int from = lane;
-    for (int i = 0; i < 32; i++) {
-        if (!(f.mask >> i & 1)) continue;
-        all &= warp[i].value;
-        any |= warp[i].value;
-        ballot |= warp[i].value << i;
-        match |= (u64)(warp[i].value == f.value) << i;
-    }
-    switch (f.op) {
-    case SYNC: return 0;
-    case BALLOT: return ballot;
-    case ALL: return all;
-    case ANY: return any;
-    case MATCH: return match;
-    case SHUFFLE: from = (int)(f.argument & 31); break;
-    case UP: from = lane - (int)f.argument < 0 ? lane : lane - (int)f.argument; break;
-    case DOWN: from = lane + (int)f.argument > 31 ? lane : lane + (int)f.argument; break;
-    case XOR: from = (lane ^ (int)f.argument) & 31; break;
-    }
+    const int i = (int)f.argument, up = lane - i, down = lane + i;
+    const int from = f.op == SHUFFLE ? i & 31 : f.op == UP ? (up < 0 ? lane : up)
+                     : f.op == DOWN  ? (down > 31 ? lane : down)
+                                     : (lane ^ i) & 31;
     if (!(f.mask >> from & 1))
         stop("%s: lane %d is not in the mask %x", f.where.name, from, f.mask);
-    return warp[from].value;
+    return from;
+}
+
+/* All lanes of the mask are at one primitive: the result of each. */
+void finish(fiber *lanes, u32 mask, operation op)
+{
+    u64 ballot = 0;
+    if (op == SYNC) return;
+    if (op == BALLOT || op == ALL || op == ANY) {
+        for (u32 left = mask; left; left &= left - 1)
+            ballot |= lanes[__builtin_ctz(left)].value << __builtin_ctz(left);
+        if (op == ALL) ballot = ballot == mask;
+        if (op == ANY) ballot = ballot != 0;
+    }
+    for (u32 left = mask; left; left &= left - 1) {
+        const int i = __builtin_ctz(left);
+        fiber &f = lanes[i];
+        if (op == MATCH) {
+            f.result = 0;
+            for (u32 all = mask; all; all &= all - 1)
+                f.result |= (u64)(lanes[__builtin_ctz(all)].value == f.value) << __builtin_ctz(all);
+        } else if (op == BALLOT || op == ALL || op == ANY) f.result = ballot;
+        else f.result = lanes[source_of(i, f)].value;
+    }
 }
 } // namespace
 
 bool is_own(const void *p)
 {
     const char *const at = (const char *)p;
-    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) ||
-           at == (const char *)&why ||
+    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) || at == (const char *)&why ||
            (at >= (const char *)count && at < (const char *)(count + sizeof count / sizeof *count));
 }
 
@@ -281,24 +285,23 @@ u64 warp(operation op, u32 mask, u64 value, u32 argument, const place &where)
         reached(where);
         if (where.id == left_out) return 0;
     }
-    if (!(mask >> self % 32 & 1))
-        stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
+    if (!(mask >> self % 32 & 1)) stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
     f.op = op;
     f.mask = mask;
     f.value = value;
     f.argument = argument;
     f.where = where;
     set_waiting(self, AT_WARP);
-    bool all = true;
-    for (int i = 0; i < 32; i++)
-        if (mask >> i & 1 &&
-            (lanes[i].state != AT_WARP || lanes[i].where.id != where.id || lanes[i].mask != mask))
-            all = false;
-    if (all) {
-        for (int i = 0; i < 32; i++)
-            if (mask >> i & 1) lanes[i].result = result_of(i, lanes);
-        for (int i = 0; i < 32; i++)
-            if (mask >> i & 1) set_ready(32 * w + i);
+    at_warp[w] |= 1u << self % 32;
+    bool is_complete = (at_warp[w] & mask) == mask;
+    for (u32 left = is_complete ? mask : 0; left; left &= left - 1) {
+        const fiber &other = lanes[__builtin_ctz(left)];
+        if (other.where.id != where.id || other.mask != mask) is_complete = false;
+    }
+    if (is_complete) {
+        finish(lanes, mask, op);
+        at_warp[w] &= ~mask;
+        for (u32 left = mask; left; left &= left - 1) set_ready(32 * w + __builtin_ctz(left));
         if (op == SYNC) time.warp[w] = ++time.now;
     }
     go_on();
@@ -324,8 +327,7 @@ u32 group(operation op, u32 value, const place &where)
             if (v.state == DONE) continue;
             if (v.op != op) stop("barriers of two kinds: %s and %s", v.where.name, where.name);
             if (first.state != DONE && v.where.id != first.where.id)
-                stop("lanes of one warp at two barriers: %s and %s", v.where.name,
-                     first.where.name);
+                stop("lanes of one warp at two barriers: %s and %s", v.where.name, first.where.name);
             sum += (u32)v.value;
             n++;
         }
@@ -347,8 +349,7 @@ void launch(u32 groups, u32 threads, size_t shared, void (*function)(void *), vo
     if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared > MAX_SHARED)
         stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared);
     if (!stacks) {
-        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop("no memory for stacks");
         stacks = (char *)p;
     }

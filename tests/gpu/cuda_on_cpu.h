@@ -6,8 +6,8 @@
  *     #include <system headers>        before the shim: its macros have names that those use
  *     #include "cuda_on_cpu.h"
  *     #include "decode.cu"
- *     cpu::launch(groups, threads, shared_size, [&] { kernel(argument, ...); });
- *     cpu::launch(groups, threads, shared_size, kernel, parameters);   as cuLaunchKernel has them
+ *     cpu::launch(groups, threads, shared, [&] { kernel(argument, ...); });
+ *     cpu::launch(groups, threads, shared, kernel, parameters);   as cuLaunchKernel has them
  *
  * and cuda_on_cpu.cpp is linked. With AddressSanitizer it finds accesses outside of memory, shared
  * memory included. Compiled with -fsanitize=thread (only compiled, not linked so) and linked with
@@ -96,11 +96,11 @@ extern int running; /* the thread that runs, or -1 */
 extern void (*on_atomic)(const void *, size_t, const void *caller);
 bool is_own(const void *); /* of a thread, or of what a kernel counts and says here */
 
-void launch(u32 n_groups, u32 n_threads, size_t shared_size, void (*)(void *), void *);
+void launch(u32 n_groups, u32 n_threads, size_t shared, void (*)(void *), void *);
 
-template <class F> void launch(u32 n_groups, u32 n_threads, size_t shared_size, F f)
+template <class F> void launch(u32 n_groups, u32 n_threads, size_t shared, F f)
 {
-    launch(n_groups, n_threads, shared_size, [](void *p) { (*static_cast<F *>(p))(); }, &f);
+    launch(n_groups, n_threads, shared, [](void *p) { (*static_cast<F *>(p))(); }, &f);
 }
 
 template <class... A, size_t... I>
@@ -110,10 +110,10 @@ void call(void (*kernel)(A...), void *const *parameters, std::index_sequence<I..
 }
 /* parameters[i]: the address of argument i */
 template <class... A>
-void launch(u32 n_groups, u32 n_threads, size_t shared_size, void (*kernel)(A...),
+void launch(u32 n_groups, u32 n_threads, size_t shared, void (*kernel)(A...),
             void *const *parameters)
 {
-    launch(n_groups, n_threads, shared_size,
+    launch(n_groups, n_threads, shared,
            [&] { call(kernel, parameters, std::index_sequence_for<A...>()); });
 }
 } // namespace cpu
