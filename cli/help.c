@@ -442,8 +442,8 @@ static const struct topic topics[] = {
               "            the lowest on, how often each exponent occurs (as it is stored, from\n"
               "            'first' on; it has the 'bias'), sizes in bytes\n"
               "\n"
-              "Pictures of it are drawn by Python, with matplotlib:\n"
-              "python -m lmc_integrations.stats PREFIX SNAPSHOT...\n"},
+              "Pictures of it are drawn by the Python package, with matplotlib:\n"
+              "python -m lmc_codec.stats PREFIX SNAPSHOT...\n"},
     {"cat", "  lmc cat [--npy] [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR[SLICE]]\n"
             "  lmc cat --safetensors [--f32] [--file PATH] [-o OUT] FILE.lmc [TENSOR...]\n"
             "\n"
