@@ -66,7 +66,7 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES)
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
 FORMATS = $(wildcard formats/*.c)
 OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
-    $(FORMATS:%.c=build/obj/%.o)
+    $(FORMATS:%.c=build/obj/%.o) build/obj/help_text.o
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
 build/lmc: $(OBJECTS)
@@ -82,6 +82,14 @@ build/obj/%.o: cli/%.c build/obj/flags | build/obj/jansson
 build/obj/formats/%.o: formats/%.c build/obj/flags
 	@mkdir -p $(@D)
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
+
+# The texts of 'lmc help' as an array of lines, and as the manual page.
+build/obj/help_text.o: cli/help.sed cli/help.txt build/obj/flags
+	@sed -f cli/help.sed cli/help.txt >build/obj/help_text.c
+	$(call say,CC cli/help.txt)$(COMPILE) -c build/obj/help_text.c -o $@
+
+build/lmc.1: cli/manual.awk cli/help.txt lmc.h
+	$(call say,AWK $@)awk -v version=$(LMC_VERSION) -f cli/manual.awk cli/help.txt >$@
 
 -include $(wildcard build/obj/*.d build/obj/*/*.d)
 
@@ -120,12 +128,28 @@ build/liblmc.so.1: build/liblmc.a
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
-build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
+build/python/lmc.o: lmc.h include/lmc_cuda.h
+	@mkdir -p $(@D)
+	@printf '#include "%s"\n' lmc.h lmc_cuda.h >build/python/lmc.c
+	$(call say,CC build/python/lmc.c)$(COMPILE) -fPIC -fvisibility=hidden $(LIBRARY_FLAGS) \
+	    -DLMC_IMPLEMENTATION -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/python/lmc.c -o $@
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/python/lmc.o
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
-	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
+	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -Iinclude \
+	    -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ $(LDFLAGS) -pthread
+	    python/src/*.c $(FORMATS) build/python/lmc.o -o $@ $(LDFLAGS) -pthread -ldl
+
+# Stand-ins for the driver and NVRTC, which run the kernels of src/gpu/decode.cu on the CPU.
+gpu-stand-ins: build/gpu/libcuda.so.1 build/gpu/libnvrtc.so.12
+build/gpu/libcuda.so.1: FAKE_FLAGS = tests/gpu/cuda_on_cpu.cpp
+build/gpu/libnvrtc.so.12: FAKE_FLAGS = -DFAKE_NVRTC
+build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda_on_cpu.h \
+    $(wildcard src/gpu/*.cu)
+	@mkdir -p $(@D)
+	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
+	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
@@ -249,7 +273,7 @@ budget-record: build/lmc
 LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
-install: build/lmc build/liblmc.a
+install: build/lmc build/lmc.1 build/liblmc.a
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 build/liblmc.a $(DESTDIR)$(LIBDIR)/
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$${prefix}/include|' \
@@ -261,7 +285,7 @@ install: build/lmc build/liblmc.a
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/lmccat
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
-	install -m 644 cli/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 build/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
@@ -290,6 +314,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean \
-    FORCE
+.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long test-avx512 \
+    analyse fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall \
+    clean FORCE

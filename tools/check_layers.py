@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
 own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
-files. What src/lmc_salvage.h.in and lmc_extra.h.in name stands behind all of that, floor by floor.
+files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
+floor by floor.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -13,9 +14,9 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]
+FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
-BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in"]  # lmc.h
+BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
 
 
@@ -32,8 +33,9 @@ def find_conditions():
     """For each file: the lines #if... of its frame that it stands in."""
     conditions = {}
     for frame in ["lmc.h.in"] + BEHIND:
-        # salvage is refused where LMC_NO_SNAPSHOT is defined
-        stack = ["#ifndef LMC_NO_SNAPSHOT"] if frame == "lmc_salvage.h.in" else []
+        # these are refused where LMC_NO_SNAPSHOT is defined
+        refused = frame in ("lmc_salvage.h.in", "lmc_cuda.h.in")
+        stack = ["#ifndef LMC_NO_SNAPSHOT"] if refused else []
         for line in read(frame).split("\n"):
             if line.startswith("#if"):
                 stack.append(line)
@@ -85,7 +87,7 @@ def main():
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
-              if f not in order and not f.endswith(".in")]
+              if f not in order and not f.endswith((".in", ".cu"))]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

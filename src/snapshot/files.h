@@ -158,7 +158,7 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 }
 
 /* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: w->dtype of writing must be
+ * number are strings. What is added to the enum later has none: lmc__append_tensors must take
  * LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
