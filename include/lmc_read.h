@@ -3530,16 +3530,6 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     return none;
 }
 
-#if LMC__NEON
-/* As on AVX2, but that nothing is fetched. */
-LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
-                                         size_t size, const uint8_t *next)
-{
-    (void)next;
-    return k->crc32c(crc, p, size);
-}
-#endif
-
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
  * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code

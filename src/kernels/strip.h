@@ -49,7 +49,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     return none;
 }
 
-#if LMC__NEON
+#if LMC__NEON && !defined(LMC_NO_ENCODER)
 /* As on AVX2, but that nothing is fetched. */
 LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                          size_t size, const uint8_t *next)
