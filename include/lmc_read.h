@@ -1557,7 +1557,6 @@ static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
-
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -3423,13 +3422,15 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
+ * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
+ * read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                              size_t size, const uint8_t *next)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
+    if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
@@ -4844,25 +4845,34 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
  * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
- * nothing to do. size is a multiple of 512. */
-LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                              size_t size, const uint8_t *next)
+ * nothing to do; and it has time to fetch as many bytes from later on, if that is not NULL. size is
+ * a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                              const uint8_t *strip, size_t size,
+                                              const uint8_t *next, const uint8_t *later)
 {
-    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
-                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    (void)later;
+    crc = lmc__crc_ahead_avx2(k, crc, strip, size, next);
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                                  size_t size, const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
+    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
+        if (later) {
+            lmc__touch_ahead(later, i);
+            LMC__UNROLL for (p = 0; p < 4; p++)
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)later + i + 64 * p));
+        }
         LMC__UNROLL for (p = 0; p < 4; p++)
         {
             const size_t at = i + 64 * p;
@@ -4963,7 +4973,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
+            done.crc = lmc__end_strip_##isa(                                                       \
+                k, done.crc, to, out, size, from + size,                                           \
+                i * width < streaming.next_size ? streaming.next + i * width : NULL);              \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \

@@ -134,6 +134,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 }
 
 #ifndef LMC_NO_ENCODER
+/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
+LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
 /* r[i] = v[i] >= from[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 {
