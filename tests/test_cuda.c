@@ -1,6 +1,6 @@
-/* lmc_cuda.h without a GPU: the driver and NVRTC are the stand-ins of tests/gpu/fake_cuda.cpp, which
- * run the kernels on the CPU, and refuse what a GPU would not survive. What is read must be what
- * lmc_reader reads, and so must the status of what is damaged. */
+/* lmc_cuda.h without a GPU: the driver and NVRTC are the stand-ins of tests/gpu/fake_cuda.cpp,
+ * which run the kernels on the CPU, and refuse what a GPU would not survive. What is read must be
+ * what lmc_reader reads, and so must the status of what is damaged. */
 #include "t_parts.h"
 #include "../include/lmc_cuda.h"
 
