@@ -552,12 +552,16 @@ static void test_delta(lmc_cuda *cuda, const t_model *old, const t_model *model,
     free_wanted(&w);
     t = &model->files[0].file.tensors[1];
     t_note("delta: the caller's stream still makes the base");
-    for (i = 0; i < 2; i++) { /* beside unaligned bases, which are gathered */
+    for (i = 0; i < 8; i++) { /* of unaligned bases, which are gathered */
         const size_t size = (size_t)t->size;
+        char seed[8];
         array source = make_array(old->files[0].data + t->offset, size, 0);
-        want(&w, 0, t->offset, size, model->files[0].data, model->files[0].data, 1, (int)i);
-        CHECK(gpu.cuMemcpyDtoDAsync_v2((i ? w.dst : w.base)[0].at, source.at, size, NULL) == 0);
+        want(&w, 0, t->offset, size, model->files[0].data, model->files[0].data, 1, (int)i % 2);
+        (void)snprintf(seed, sizeof seed, "%u", (unsigned)i / 2);
+        setenv("FAKE_CUDA_ORDER", seed, 1);
+        CHECK(gpu.cuMemcpyDtoDAsync_v2((i % 2 ? w.dst : w.base)[0].at, source.at, size, NULL) == 0);
         read_right(cuda, alone, &w, NULL);
+        setenv("FAKE_CUDA_ORDER", "", 1);
         free_array(&source);
     }
     t_note("delta: the base of the rest of the block is not on the device");
@@ -579,12 +583,12 @@ static void test_delta(lmc_cuda *cuda, const t_model *old, const t_model *model,
                        *const got = allocate(old->files[0].size);
         size_t at;
         for (at = (size_t)t->offset; at < t->offset + t->size; at += 20000) wrong[at] ^= 0x40;
-        want(&w, 0, 0, model->files[0].size, model->files[0].data, wrong, 0, (int)i);
+        want(&w, 0, t->offset, (size_t)t->size, model->files[0].data, wrong, 0, (int)i);
         CHECK_STATUS(lmc_cuda_read(cuda, alone, w.parts, 1, NULL), LMC_ERR_BASE_WRONG);
         CHECK(strstr(lmc_cuda_message(cuda), "tensor layer.0.w, block") != NULL);
         CHECK(gpu.cuMemcpyDtoH_v2(got, w.dst[0].at, w.dst[0].size) == 0);
         /* each block of the tensor has a wrong bit, so none was written */
-        if (i) CHECK(memcmp(got + t->offset, wrong + t->offset, (size_t)t->size) == 0);
+        if (i) CHECK(memcmp(got, wrong + t->offset, (size_t)t->size) == 0);
         free_wanted(&w);
         free(wrong);
         free(got);
