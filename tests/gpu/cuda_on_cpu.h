@@ -52,10 +52,12 @@ struct alignas(16) uint4 {
 static inline uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 
-extern uint3 threadIdx, blockIdx, blockDim, gridDim; /* of the thread that runs; all of one dimension */
+extern uint3 threadIdx, blockIdx, blockDim,
+    gridDim; /* of the thread that runs; all of one dimension */
 enum { warpSize = 32 };
 
-namespace cpu {
+namespace cpu
+{
 enum { MAX_THREADS = 1024, MAX_SHARED = 227 << 10 };
 
 /* A place of the text where threads wait: each expansion of a macro below is one. */
@@ -68,14 +70,14 @@ struct place {
 enum operation { SYNC, SHUFFLE, UP, DOWN, XOR, BALLOT, ALL, ANY, MATCH };
 u64 warp(operation, u32 mask, u64 value, u32 argument, const place &);
 u32 group(operation, u32 value, const place &); /* BALLOT: the number of threads with value != 0 */
-void atomic(const void *, size_t);              /* an atomic access comes, of the function's caller */
+void atomic(const void *, size_t); /* an atomic access comes, of the function's caller */
 [[noreturn]] void stop(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* -- for tests -- */
-extern u32 seed; /* the next launch's order of threads, and garbage; each launch changes it */
+extern u32 seed;     /* the next launch's order of threads, and garbage; each launch changes it */
 extern int left_out; /* id of a barrier (__syncthreads or __syncwarp) that is left out; -1: none */
-extern const char *why; /* what the kernel said last by WHY */
-extern u64 count[32]; /* what the kernel counted by LMC_COUNT */
+extern const char *why;                   /* what the kernel said last by WHY */
+extern u64 count[32];                     /* what the kernel counted by LMC_COUNT */
 extern u64 n_barriers, n_warp_operations; /* of threads, so far */
 extern u8 *const shared_memory; /* what a kernel has of it, in place of lmc_shared_memory */
 extern size_t shared_size;      /* as the launch says */
@@ -135,7 +137,7 @@ extern "C" uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 #define __all_sync(mask, v) ((int)cpu::warp(cpu::ALL, mask, (v) != 0, 0, LMC_PLACE))
 #define __any_sync(mask, v) ((int)cpu::warp(cpu::ANY, mask, (v) != 0, 0, LMC_PLACE))
 #define __match_any_sync(mask, v) ((u32)cpu::warp(cpu::MATCH, mask, v, 0, LMC_PLACE))
-#define LMC_SHUFFLE(op, mask, v, arg) \
+#define LMC_SHUFFLE(op, mask, v, arg)                                                              \
     ((decltype(+(v)))cpu::warp(cpu::op, mask, (u64)(v), (u32)(arg), LMC_PLACE))
 #define __shfl_sync(mask, v, lane) LMC_SHUFFLE(SHUFFLE, mask, v, lane)
 #define __shfl_up_sync(mask, v, d) LMC_SHUFFLE(UP, mask, v, d)
@@ -148,21 +150,21 @@ extern "C" uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 #else
 #define LMC_UNSEEN __attribute__((noinline, no_sanitize_thread))
 #endif
-#define LMC_ATOMIC(name, T, result) \
-    LMC_UNSEEN static inline T name(T *p, T v) \
-    { \
-        cpu::atomic(p, sizeof *p); \
-        const T old = *p; \
-        *p = result; \
-        return old; \
+#define LMC_ATOMIC(name, T, result)                                                                \
+    LMC_UNSEEN static inline T name(T *p, T v)                                                     \
+    {                                                                                              \
+        cpu::atomic(p, sizeof *p);                                                                 \
+        const T old = *p;                                                                          \
+        *p = result;                                                                               \
+        return old;                                                                                \
     }
-#define LMC_ATOMICS(T) \
-    LMC_ATOMIC(atomicAdd, T, old + v) \
-    LMC_ATOMIC(atomicOr, T, old | v) \
-    LMC_ATOMIC(atomicXor, T, old ^ v) \
-    LMC_ATOMIC(atomicAnd, T, old & v) \
-    LMC_ATOMIC(atomicMin, T, old < v ? old : v) \
-    LMC_ATOMIC(atomicMax, T, old > v ? old : v) \
+#define LMC_ATOMICS(T)                                                                             \
+    LMC_ATOMIC(atomicAdd, T, old + v)                                                              \
+    LMC_ATOMIC(atomicOr, T, old | v)                                                               \
+    LMC_ATOMIC(atomicXor, T, old ^ v)                                                              \
+    LMC_ATOMIC(atomicAnd, T, old &v)                                                               \
+    LMC_ATOMIC(atomicMin, T, old < v ? old : v)                                                    \
+    LMC_ATOMIC(atomicMax, T, old > v ? old : v)                                                    \
     LMC_ATOMIC(atomicExch, T, v)
 LMC_ATOMICS(u32)
 LMC_ATOMICS(u64)
@@ -212,8 +214,7 @@ static inline u32 __byte_perm(u32 a, u32 b, u32 selectors)
     const u64 v = (u64)b << 32 | a;
     u32 r = 0;
     if (selectors & 0x8888) cpu::stop("__byte_perm with selectors %x", selectors);
-    for (int i = 0; i < 4; i++)
-        r |= (u32)(v >> (8 * (selectors >> (4 * i) & 7)) & 255) << (8 * i);
+    for (int i = 0; i < 4; i++) r |= (u32)(v >> (8 * (selectors >> (4 * i) & 7)) & 255) << (8 * i);
     return r;
 }
 template <class T> static inline T __ldg(const T *p) { return *p; }

@@ -19,7 +19,10 @@ static_assert((int)KERNEL_PAD == (int)LMC__GPU_PAD && (int)KERNEL_CPU == (int)LM
                   (int)KERNEL_MAY_QUANTIZE == (int)LMC__GPU_MAY_QUANTIZE,
               "the same numbers");
 
-int gpu_kernel_of(const uint8_t *header, int in_place) { return lmc__gpu_kernel_of(header, in_place); }
+int gpu_kernel_of(const uint8_t *header, int in_place)
+{
+    return lmc__gpu_kernel_of(header, in_place);
+}
 int gpu_next_kernel(int kernel) { return lmc__gpu_kernels[kernel].next; }
 int gpu_count_kernels(void) { return LMC__GPU_KERNELS; }
 const char *gpu_kernel_name(int kernel) { return lmc__gpu_kernels[kernel].name; }
@@ -52,14 +55,16 @@ void gpu_run(int kernel, const gpu_job *jobs, uint32_t n, uint32_t groups, uint3
     }
     if (!blocks || !statuses || !tables) cpu::stop("no memory");
     for (i = 0; i < n; i++) {
-        const lmc__gpu_block b = {(uint64_t)jobs[i].in, (uint64_t)jobs[i].out, (uint64_t)jobs[i].base,
-                                  jobs[i].in_size, jobs[i].out_size, jobs[i].number, jobs[i].flags};
+        const lmc__gpu_block b = {
+            (uint64_t)jobs[i].in, (uint64_t)jobs[i].out, (uint64_t)jobs[i].base, jobs[i].in_size,
+            jobs[i].out_size,     jobs[i].number,        jobs[i].flags};
         memcpy(&blocks[i], &b, sizeof b);
         if (jobs[i].out_size > largest) largest = jobs[i].out_size;
         statuses[i] = 12345;
     }
     scratch_size = lmc__gpu_scratch_size(kernel, largest);
-    if (scratch_size && posix_memalign(&scratch, 256, groups * scratch_size)) cpu::stop("no memory");
+    if (scratch_size && posix_memalign(&scratch, 256, groups * scratch_size))
+        cpu::stop("no memory");
     kernel_function *const function = find(k.name);
     cpu::launch(groups, LMC__GPU_THREADS, k.shared_size, [&] {
         function(blocks, n, statuses, (const Tables *)tables, (u8 *)scratch, scratch_size);

@@ -21,7 +21,8 @@
 #include <unordered_map>
 #include "cuda_on_cpu.h"
 
-namespace {
+namespace
+{
 enum kind { READ, WRITE, ATOMIC };
 enum flags { SEVERAL_WARPS = 1, OTHER_GROUP = 2, IS_ATOMIC = 4 };
 
@@ -100,7 +101,8 @@ void add(accesses &a, u32 start, u32 warp, u32 self, int code, u8 flags)
 
 bool is_shared(const void *p)
 {
-    return (const u8 *)p >= cpu::shared_memory && (const u8 *)p < cpu::shared_memory + cpu::MAX_SHARED;
+    return (const u8 *)p >= cpu::shared_memory &&
+           (const u8 *)p < cpu::shared_memory + cpu::MAX_SHARED;
 }
 
 const char *anchor() { return (const char *)&anchor; }
@@ -111,8 +113,8 @@ void print_code(const void *code) /* a line of the source, if addr2line is here 
     char command[600];
     fflush(stderr);
     if (!dladdr(code, &info) || !info.dli_fbase) return;
-    snprintf(command, sizeof command, "addr2line -Cfpise '%s' 0x%zx >&2 2>/dev/null", info.dli_fname,
-             (size_t)((const char *)code - (const char *)info.dli_fbase) - 1);
+    snprintf(command, sizeof command, "addr2line -Cfpise '%s' 0x%zx >&2 2>/dev/null",
+             info.dli_fname, (size_t)((const char *)code - (const char *)info.dli_fbase) - 1);
     if (system(command)) fprintf(stderr, "%p\n", code);
 }
 
@@ -124,10 +126,12 @@ void print_code(const void *code) /* a line of the source, if addr2line is here 
         fprintf(stderr, "byte %td of shared memory", (const u8 *)address - cpu::shared_memory);
     else fprintf(stderr, "global memory at %p", address);
     fprintf(stderr, "; thread %d %s here: ", cpu::running,
-            kind == READ ? "reads" : kind == WRITE ? "writes" : "has an atomic access");
+            kind == READ    ? "reads"
+            : kind == WRITE ? "writes"
+                            : "has an atomic access");
     print_code(code);
-    fprintf(stderr, "  and no barrier since warp %u, lanes %x%s%s, %s here: ", before.warp, before.lanes,
-            before.flags & SEVERAL_WARPS ? " (others, too)" : "",
+    fprintf(stderr, "  and no barrier since warp %u, lanes %x%s%s, %s here: ", before.warp,
+            before.lanes, before.flags & SEVERAL_WARPS ? " (others, too)" : "",
             before.flags & OTHER_GROUP ? " (another group, too)" : "", what);
     print_code(anchor() + before.code);
     cpu::stop("stopped");
@@ -139,12 +143,15 @@ void see(const void *address, size_t size, kind kind, const void *code)
     if (launch_seen != cpu::time.launch) start_of_launch();
     const u32 warp = (u32)cpu::running / 32, self = 1u << cpu::running % 32;
     const int place = (int)((const char *)code - anchor());
-    const u32 start = is_shared(address) ? cpu::time.run : cpu::time.launch; /* each group has its own */
+    const u32 start =
+        is_shared(address) ? cpu::time.run : cpu::time.launch; /* each group has its own */
     for (size_t i = 0; i < size; i++) {
         const u8 *const p = (const u8 *)address + i;
         cell &c = *cells_of((uintptr_t)p);
-        if (!(kind == ATOMIC && c.writes.flags & IS_ATOMIC) && is_in_conflict(c.writes, start, warp, self))
-            report(c.writes, c.writes.flags & IS_ATOMIC ? "had an atomic access" : "wrote", p, kind, code);
+        if (!(kind == ATOMIC && c.writes.flags & IS_ATOMIC) &&
+            is_in_conflict(c.writes, start, warp, self))
+            report(c.writes, c.writes.flags & IS_ATOMIC ? "had an atomic access" : "wrote", p, kind,
+                   code);
         if (kind == READ) {
             add(c.reads, start, warp, self, place, 0);
             continue;
@@ -155,15 +162,18 @@ void see(const void *address, size_t size, kind kind, const void *code)
     }
 }
 
-void see_atomic(const void *address, size_t size, const void *code) { see(address, size, ATOMIC, code); }
+void see_atomic(const void *address, size_t size, const void *code)
+{
+    see(address, size, ATOMIC, code);
+}
 
 __attribute__((constructor)) void install() { cpu::on_atomic = see_atomic; }
 } // namespace
 
 /* -- what the compiler calls -- */
 #define HERE __builtin_return_address(0)
-#define LMC_SEEN(name, size) \
-    extern "C" void __tsan_read##name(const void *p) { see(p, size, READ, HERE); } \
+#define LMC_SEEN(name, size)                                                                       \
+    extern "C" void __tsan_read##name(const void *p) { see(p, size, READ, HERE); }                 \
     extern "C" void __tsan_write##name(const void *p) { see(p, size, WRITE, HERE); }
 LMC_SEEN(1, 1)
 LMC_SEEN(2, 2)
@@ -171,8 +181,8 @@ LMC_SEEN(4, 4)
 LMC_SEEN(8, 8)
 LMC_SEEN(16, 16)
 #undef LMC_SEEN
-#define LMC_SEEN(name, size) \
-    extern "C" void __tsan_unaligned_read##name(const void *p) { see(p, size, READ, HERE); } \
+#define LMC_SEEN(name, size)                                                                       \
+    extern "C" void __tsan_unaligned_read##name(const void *p) { see(p, size, READ, HERE); }       \
     extern "C" void __tsan_unaligned_write##name(const void *p) { see(p, size, WRITE, HERE); }
 LMC_SEEN(2, 2)
 LMC_SEEN(4, 4)
