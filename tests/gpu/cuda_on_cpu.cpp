@@ -24,7 +24,8 @@
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 alignas(128) uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 
-namespace cpu {
+namespace cpu
+{
 u32 seed = 1;
 int left_out = -1, running = -1;
 const char *why = "";
@@ -35,7 +36,8 @@ place barriers[MAX_PLACES];
 times time = {1, 1, 1, 1, {0}};
 void (*on_atomic)(const void *, size_t, const void *);
 
-namespace {
+namespace
+{
 enum { STACK = 256 << 10, GUARD = 4096 };
 enum state { READY, AT_WARP, AT_GROUP, DONE };
 
@@ -63,7 +65,7 @@ context home;
 char *stacks; /* MAX_THREADS of them, below each a page that nobody may touch */
 u32 n_threads, n_done, n_at_group, warps_ready, random_state;
 u32 ready[MAX_THREADS / 32], at_warp[MAX_THREADS / 32]; /* lanes that can run, or are AT_WARP */
-bool stays; /* a warp goes on as long as it can */
+bool stays;                                             /* a warp goes on as long as it can */
 void (*body)(void *);
 void *body_argument;
 
@@ -174,7 +176,8 @@ void set_waiting(int thread, enum state state)
     fprintf(stderr, "all threads wait:\n");
     for (u32 i = 0; i < n_threads; i++) {
         const fiber &f = fibers[i];
-        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id && f.mask == fibers[i - 1].mask)
+        if (i && f.state == fibers[i - 1].state && f.where.id == fibers[i - 1].where.id &&
+            f.mask == fibers[i - 1].mask)
             continue; /* as the one before */
         if (f.state == DONE) fprintf(stderr, "  from thread %u on: ended\n", i);
         else
@@ -206,7 +209,8 @@ void run_thread()
         const int self = running;
         set_waiting(self, DONE);
         n_done++;
-        if (n_at_group && n_at_group == n_threads - n_done) stop("thread %d ended while all others wait for it", self);
+        if (n_at_group && n_at_group == n_threads - n_done)
+            stop("thread %d ended while all others wait for it", self);
         go_on();
     }
 }
@@ -221,7 +225,8 @@ void reached(const place &where)
 int source_of(int lane, const fiber &f)
 {
     const int i = (int)f.argument, up = lane - i, down = lane + i;
-    const int from = f.op == SHUFFLE ? i & 31 : f.op == UP ? (up < 0 ? lane : up)
+    const int from = f.op == SHUFFLE ? i & 31
+                     : f.op == UP    ? (up < 0 ? lane : up)
                      : f.op == DOWN  ? (down > 31 ? lane : down)
                                      : (lane ^ i) & 31;
     if (!(f.mask >> from & 1))
@@ -256,7 +261,8 @@ void finish(fiber *lanes, u32 mask, operation op)
 bool is_own(const void *p)
 {
     const char *const at = (const char *)p;
-    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) || at == (const char *)&why ||
+    return (at >= stacks && at < stacks + (size_t)MAX_THREADS * (STACK + GUARD)) ||
+           at == (const char *)&why ||
            (at >= (const char *)count && at < (const char *)(count + sizeof count / sizeof *count));
 }
 
@@ -285,7 +291,8 @@ u64 warp(operation op, u32 mask, u64 value, u32 argument, const place &where)
         reached(where);
         if (where.id == left_out) return 0;
     }
-    if (!(mask >> self % 32 & 1)) stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
+    if (!(mask >> self % 32 & 1))
+        stop("%s: the mask %x is without lane %d, which is here", where.name, mask, self % 32);
     f.op = op;
     f.mask = mask;
     f.value = value;
@@ -327,7 +334,8 @@ u32 group(operation op, u32 value, const place &where)
             if (v.state == DONE) continue;
             if (v.op != op) stop("barriers of two kinds: %s and %s", v.where.name, where.name);
             if (first.state != DONE && v.where.id != first.where.id)
-                stop("lanes of one warp at two barriers: %s and %s", v.where.name, first.where.name);
+                stop("lanes of one warp at two barriers: %s and %s", v.where.name,
+                     first.where.name);
             sum += (u32)v.value;
             n++;
         }
@@ -349,7 +357,8 @@ void launch(u32 groups, u32 threads, size_t shared, void (*function)(void *), vo
     if (!groups || !threads || threads % 32 || threads > MAX_THREADS || shared > MAX_SHARED)
         stop("a launch of %u groups of %u threads with %zu bytes", groups, threads, shared);
     if (!stacks) {
-        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p = mmap(NULL, (size_t)MAX_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) stop("no memory for stacks");
         stacks = (char *)p;
     }
