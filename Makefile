@@ -66,7 +66,7 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES)
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
 FORMATS = $(wildcard formats/*.c)
 OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
-    $(FORMATS:%.c=build/obj/%.o)
+    $(FORMATS:%.c=build/obj/%.o) build/obj/help_text.o
 COMPILE = $(CC) -std=c99 $(WARNINGS) $(CPPFLAGS) $(CFLAGS)
 
 build/lmc: $(OBJECTS)
@@ -82,6 +82,14 @@ build/obj/%.o: cli/%.c build/obj/flags | build/obj/jansson
 build/obj/formats/%.o: formats/%.c build/obj/flags
 	@mkdir -p $(@D)
 	$(call say,CC $<)$(COMPILE) -MMD -MP -c $< -o $@
+
+# The texts of 'lmc help' as an array of lines, and as the manual page.
+build/obj/help_text.o: cli/help.sed cli/help.txt build/obj/flags
+	@sed -f cli/help.sed cli/help.txt >build/obj/help_text.c
+	$(call say,CC cli/help.txt)$(COMPILE) -c build/obj/help_text.c -o $@
+
+build/lmc.1: cli/manual.awk cli/help.txt lmc.h
+	$(call say,AWK $@)awk -v version=$(LMC_VERSION) -f cli/manual.awk cli/help.txt >$@
 
 -include $(wildcard build/obj/*.d build/obj/*/*.d)
 
@@ -105,7 +113,7 @@ LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
 	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' '#include "lmc_salvage.h"' \
-	    >build/library/lmc.c
+	    '#include "lmc_extra.h"' >build/library/lmc.c
 	$(call say,CC build/library/lmc.c)$(COMPILE) -fPIC $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/library/lmc.c -o build/library/lmc.o
 	@rm -f $@
@@ -265,7 +273,7 @@ budget-record: build/lmc
 LMC_VERSION = $(shell sed -n 's/^\#define LMC_VERSION "\(.*\)"/\1/p' lmc.h)
 COMPLETIONS = bash-completion/completions zsh/site-functions fish/vendor_completions.d
 
-install: build/lmc build/liblmc.a
+install: build/lmc build/lmc.1 build/liblmc.a
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 644 build/liblmc.a $(DESTDIR)$(LIBDIR)/
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$${prefix}/include|' \
@@ -277,7 +285,7 @@ install: build/lmc build/liblmc.a
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/unlmc
 	ln -sf lmc $(DESTDIR)$(PREFIX)/bin/lmccat
 	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
-	install -m 644 cli/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 build/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))

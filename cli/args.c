@@ -348,6 +348,9 @@ static int check_combinations(const struct arguments *a)
     for (size_t i = 0; i < a->o.n_names; i++) has_dash |= is_dash(a->o.names[i]);
     if (a->verb == VERB_CAT && a->o.n_names > 2 && !a->o.safetensors)
         return fail_usage(a, "several tensors go into a file of their own: use --safetensors");
+    if (a->o.file && a->o.n_names == 1 && !a->o.safetensors && !a->o.npy && !a->o.f32)
+        return fail_usage(a, "--file wants a tensor, too; 'lmc -dc FILE.lmc PATH' writes the bytes "
+                             "of a file");
     if (a->o.npy && a->o.safetensors)
         return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))

@@ -105,8 +105,8 @@ enum kind {
     COUNT, /* a number of at least `value`: a uint64_t at `at` */
 };
 
-/* A row says which verbs take the option; with all others it is a mistake. Of a name that stands
- * here twice, the first row that the command line can mean counts. */
+/* A row says which verbs take the option; with all others it is a mistake. A name may stand here
+ * twice: then the first row counts that the command line can mean. */
 struct option {
     char letter;      /* 0: it has none */
     const char *name; /* "": it has none */

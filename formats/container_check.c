@@ -45,6 +45,17 @@ enum container_result container_grow(void *array, uint64_t n, size_t *room, size
     return CONTAINER_OK;
 }
 
+enum container_result container_append(void *array, size_t *used, size_t *room, const void *things,
+                                       size_t n, size_t size)
+{
+    char *memory;
+    TRY(container_grow(array, (uint64_t)*used + n, room, size));
+    memcpy(&memory, array, sizeof memory);
+    if (n) memcpy(memory + *used * size, things, n * size);
+    *used += n;
+    return CONTAINER_OK;
+}
+
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size)
 {
     if (need > CONTAINER_MAX_HEADER)

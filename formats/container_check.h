@@ -50,6 +50,10 @@ uint64_t container_budget(const struct view *v);
 /* Gives *(T **)array, with room for *room things of that size, room for n. OK or MEMORY. */
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
 
+/* Appends n things of that size to *(T **)array, which has *used of them. OK or MEMORY. */
+enum container_result container_append(void *array, size_t *used, size_t *room, const void *things,
+                                       size_t n, size_t size);
+
 /* need bytes of the header are wanted: BAD if the file has less, or no header is that long. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
 

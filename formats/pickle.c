@@ -44,9 +44,7 @@ static enum container_result take_number(struct pickle *p, unsigned size, uint64
 
 static enum container_result push(struct pickle *p, uint32_t node)
 {
-    TRY(container_grow(&p->stack, (uint64_t)p->n_stack + 1, &p->stack_room, sizeof *p->stack));
-    p->stack[p->n_stack++] = node;
-    return CONTAINER_OK;
+    return container_append(&p->stack, &p->n_stack, &p->stack_room, &node, 1, sizeof node);
 }
 
 /* Nothing below the last mark may be taken. */
@@ -269,11 +267,10 @@ static enum container_result put_memo(struct pickle *p, unsigned bytes)
     if (bytes) TRY(take_number(p, bytes, &number));
     if (number > p->n_memo) return pickle_bad(p, "its memo has a gap");
     if (p->n_stack == bottom(p)) return pickle_bad(p, EMPTY_STACK);
-    if (number == p->n_memo) {
-        TRY(container_grow(&p->memo, (uint64_t)p->n_memo + 1, &p->memo_room, sizeof *p->memo));
-        p->n_memo++;
-    }
-    p->memo[number] = p->stack[p->n_stack - 1];
+    const uint32_t top = p->stack[p->n_stack - 1];
+    if (number == p->n_memo)
+        return container_append(&p->memo, &p->n_memo, &p->memo_room, &top, 1, sizeof top);
+    p->memo[number] = top;
     return CONTAINER_OK;
 }
 
@@ -289,9 +286,8 @@ static enum container_result get_memo(struct pickle *p, unsigned bytes)
 
 static enum container_result push_mark(struct pickle *p)
 {
-    TRY(container_grow(&p->marks, (uint64_t)p->n_marks + 1, &p->marks_room, sizeof *p->marks));
-    p->marks[p->n_marks++] = (uint32_t)p->n_stack;
-    return CONTAINER_OK;
+    const uint32_t mark = (uint32_t)p->n_stack;
+    return container_append(&p->marks, &p->n_marks, &p->marks_room, &mark, 1, sizeof mark);
 }
 
 static enum container_result push_int(struct pickle *p, unsigned bytes)

@@ -41,10 +41,11 @@ static int header_wrong(struct header *h, const char *what)
     return 0;
 }
 
-/* Room for one more than n; see container_grow(). */
-static int header_grow(struct header *h, void *array, size_t *room, size_t n, size_t size)
+/* See container_append(). */
+static int header_append(struct header *h, void *array, size_t *n, size_t *room, const void *thing,
+                         size_t size)
 {
-    const enum container_result result = container_grow(array, (uint64_t)n + 1, room, size);
+    const enum container_result result = container_append(array, n, room, thing, 1, size);
     if (result != CONTAINER_OK) h->result = result;
     return result == CONTAINER_OK;
 }
@@ -200,9 +201,8 @@ static int read_header_member(struct header *h, unsigned depth, read_value *read
 {
     struct header_string key;
     if (!read_string(h, &key) ||
-        !header_grow(h, &h->keys, &h->keys_room, h->n_keys, sizeof *h->keys))
+        !header_append(h, &h->keys, &h->n_keys, &h->keys_room, &key, sizeof key))
         return 0;
-    h->keys[h->n_keys++] = key;
     skip_space(h);
     if (!take_byte(h, ':')) return header_wrong(h, "':' is missing");
     skip_space(h);
@@ -282,10 +282,7 @@ static int read_extent(struct header *h, const struct header_string *key, unsign
     if (!read_count(h, depth, &count, &is_one)) return 0;
     e->shape_is_wrong |= !is_one;
     if (e->t.rank++ >= LMC_MAX_RANK) return 1; /* refused when the entry ends */
-    if (!header_grow(h, &h->c->shapes, &h->shapes_room, h->n_shapes, sizeof *h->c->shapes))
-        return 0;
-    h->c->shapes[h->n_shapes++] = count;
-    return 1;
+    return header_append(h, &h->c->shapes, &h->n_shapes, &h->shapes_room, &count, sizeof count);
 }
 
 static int read_offset(struct header *h, const struct header_string *key, unsigned depth,
@@ -376,11 +373,8 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
     } else if (!skip_value(h, key, depth, user)) return 0;
     e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
     h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
-    if (h->result != CONTAINER_OK ||
-        !header_grow(h, &c->tensors, &h->tensors_room, c->n_tensors, sizeof *c->tensors))
-        return 0;
-    c->tensors[c->n_tensors++] = e.t;
-    return 1;
+    return h->result == CONTAINER_OK &&
+           header_append(h, &c->tensors, &c->n_tensors, &h->tensors_room, &e.t, sizeof e.t);
 }
 
 /* json: the header, which begins with '{' */

@@ -104,10 +104,8 @@ static enum container_result add_name_of_view(struct builder *b, const struct ar
 
 static enum container_result add_numbers(struct builder *b, const uint64_t *numbers, size_t n)
 {
-    TRY(container_grow(&b->c->shapes, b->shapes_size + n, &b->shapes_room, sizeof *numbers));
-    if (n) memcpy(b->c->shapes + b->shapes_size, numbers, n * sizeof *numbers);
-    b->shapes_size += n;
-    return CONTAINER_OK;
+    return container_append(&b->c->shapes, &b->shapes_size, &b->shapes_room, numbers, n,
+                            sizeof *numbers);
 }
 
 /* Its name was just added. */
@@ -116,15 +114,14 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
                                               uint64_t size)
 {
     struct container *const c = b->c;
-    TRY(container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors));
-    lmc_tensor *t = &c->tensors[c->n_tensors++];
-    memset(t, 0, sizeof *t);
-    t->name = (const char *)(uintptr_t)name; /* see finish_builder */
-    t->dtype = dtype;
-    t->rank = rank;
-    t->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
-    t->offset = offset;
-    t->size = size;
+    lmc_tensor t = {0};
+    t.name = (const char *)(uintptr_t)name; /* see finish_builder */
+    t.dtype = dtype;
+    t.rank = rank;
+    t.shape = (const uint64_t *)(uintptr_t)b->shapes_size;
+    t.offset = offset;
+    t.size = size;
+    TRY(container_append(&c->tensors, &c->n_tensors, &b->tensors_room, &t, 1, sizeof t));
     return add_numbers(b, shape, rank);
 }
 
@@ -156,16 +153,15 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
 {
     struct container *const c = b->c;
     const uint64_t *const numbers = numbers_of(a, view, view->logical);
-    TRY(container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views));
-    struct container_view *added = &c->views[c->n_views++];
-    memset(added, 0, sizeof *added);
-    added->name = (const char *)(uintptr_t)name; /* see finish_builder */
-    added->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
-    added->dtype = view->dtype;
-    added->rank = view->rank;
-    added->bits = view->bits;
-    added->offset = a->zip.members[view->member].offset + view->offset;
-    added->flags = view->flags;
+    struct container_view added = {0};
+    added.name = (const char *)(uintptr_t)name; /* see finish_builder */
+    added.shape = (const uint64_t *)(uintptr_t)b->shapes_size;
+    added.dtype = view->dtype;
+    added.rank = view->rank;
+    added.bits = view->bits;
+    added.offset = a->zip.members[view->member].offset + view->offset;
+    added.flags = view->flags;
+    TRY(container_append(&c->views, &c->n_views, &b->views_room, &added, 1, sizeof added));
     return add_numbers(b, numbers, 2 * (size_t)view->rank);
 }
 

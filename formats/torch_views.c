@@ -122,29 +122,18 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     if (v->names_size + size + (v->n + 1) * sizeof *v->list + v->shapes_size * sizeof *v->shapes >
         w->budget)
         return container_bad(v, "its names and shapes take too much for the size of the file");
-    TRY(container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list));
-    TRY(container_grow(&v->names, v->names_size + size, &v->names_room, 1));
-    struct torch_view *added = &v->list[v->n];
-    *added = *view;
-    added->name = v->names_size;
-    added->order = v->n++;
-    memcpy(v->names + v->names_size, w->path, size);
-    v->names_size += size;
-    return CONTAINER_OK;
+    struct torch_view added = *view;
+    added.name = v->names_size;
+    added.order = v->n;
+    TRY(container_append(&v->names, &v->names_size, &v->names_room, w->path, size, 1));
+    return container_append(&v->list, &v->n, &v->room, &added, 1, sizeof added);
 }
 
 /* What they take together add_view() knows. */
-static enum container_result add_extent(struct torch_views *v, uint64_t extent)
-{
-    TRY(container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes));
-    v->shapes[v->shapes_size++] = extent;
-    return CONTAINER_OK;
-}
-
 static enum container_result add_extents(struct torch_views *v, const uint64_t *extents, int rank)
 {
-    for (int i = 0; i < rank; i++) TRY(add_extent(v, extents[i]));
-    return CONTAINER_OK;
+    return container_append(&v->shapes, &v->shapes_size, &v->shapes_room, extents, (size_t)rank,
+                            sizeof *extents);
 }
 
 /* A storage that stands by itself, or is of a class that is not known. */
@@ -159,8 +148,8 @@ static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t
     view.bits = dtype ? dtype->bits : 0;
     view.logical = view.shape = w->views->shapes_size;
     view.rank = 1;
-    TRY(add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size));
-    TRY(add_extent(w->views, 1)); /* its stride */
+    const uint64_t layout[2] = {dtype ? view.size / (dtype->bits / 8) : view.size, 1};
+    TRY(add_extents(w->views, layout, 2)); /* extent and stride */
     return add_view(w, &view);
 }
 

@@ -180,7 +180,7 @@ static void run_journal(fuzz_input *in)
     put_at(fd, 0, header, n == sizeof header || (repair & 1) ? sizeof header : n);
     in->data += n;
     in->size -= n;
-    capacity = load_number(header + 32, 8);
+    capacity = container_number(header + 32, 8);
     n = in->size / 2 < MAX_SLOT ? in->size / 2 : MAX_SLOT;
     put_slot(fd, JOURNAL_SLOTS_AT, in->data, n, repair & 2);
     if (capacity <= MAX_SLOT)
@@ -194,7 +194,8 @@ static void run_journal(fuzz_input *in)
     if (read_journal_header(&j) == CODE_OK && j.state == JOURNAL_OTHER) {
         FUZZ_CHECK(j.found_name && strlen(j.found_name) <= JOURNAL_NAME_ROOM);
         if (recover_journal(&j, n_files) == CODE_OK) {
-            FUZZ_CHECK(j.n_handed <= load_number(j.header + 16, 8) && j.n_recorded == j.n_handed);
+            FUZZ_CHECK(j.n_handed <= container_number(j.header + 16, 8) &&
+                       j.n_recorded == j.n_handed);
             FUZZ_CHECK(j.is_recorded == (j.number != 0) && j.pending.size <= MAX_SLOT);
             use_patches(&j, n_files, seed);
         }

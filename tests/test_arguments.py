@@ -109,15 +109,20 @@ class Arguments(Case):
             self.assertEqual(self.lmc(word, "--help").stdout, self.lmc("help", word).stdout)
             self.assertIn(b"lmc " + word.encode(), self.lmc("-v", word, "-h").stdout)
         self.assertEqual(self.lmc("series", "s", "add", "--help").stdout, self.lmc("help", "series").stdout)
-        with open(os.path.join(ROOT, "cli", "help.c"), encoding="utf-8") as f:
-            topics = re.findall(r'^    \{"(\w+)",', f.read(), re.M)
+        with open(os.path.join(ROOT, "cli", "help.txt"), encoding="utf-8") as f:
+            text = f.read()
+        topics = re.findall(r"^# (\w+)$", text, re.M)
         self.assertGreater(len(topics), 12)
         for topic in [""] + topics:
             for line in self.lmc("help", *([topic] if topic else [])).stdout.decode().splitlines():
                 self.assertLessEqual(len(line), 80, line)
         overview = self.lmc("help").stdout.decode()
+        self.assertIn(", ".join(topics), re.sub(r",\s+", ", ", overview))
         for word in WORDS:
             self.assertIn(word, overview)
+        with open(os.path.join(ROOT, "cli", "option_table.c"), encoding="utf-8") as f:
+            options = set(re.findall(r'^    \{(?:0|\'.\'), "([a-z0-9-]+)"', f.read(), re.M))
+        self.assertEqual(set(re.findall(r"(?<![\w-])--([a-z0-9][a-z0-9-]*)", text)) - {"help"}, options - {"help"})
 
     def test_names_of_dtypes(self):
         self.write("a", bf16(1000))
@@ -318,6 +323,9 @@ class Completions(Case):
         for name in self.FILES:
             with open(os.path.join(ROOT, "cli", "completions", name), encoding="utf-8") as f:
                 text = f.read()
+            if name != "_lmc":  # which completes no topics
+                with open(os.path.join(ROOT, "cli", "help.txt"), encoding="utf-8") as f:
+                    self.assertIn(" ".join(re.findall(r"^# (\w+)$", f.read(), re.M)), text)
             for word in sorted(options | set(WORDS)):
                 self.assertRegex(text, r"(?<![a-z0-9-])(--)?%s(?![a-z0-9-])" % word, name)
 

@@ -1334,7 +1334,7 @@ class Cat(Case):
             for tensor in [t[0] for f in tensors(name) for t in f[3]]:
                 self.assertIn(tensor, text)
         self.assertEqual(self.lmc("cat", "d", "--safetensors", "g").stdout, self.lmc("cat", "p.lmc", "--safetensors", "g").stdout)
-        self.assertEqual(self.lmc("cat", "d", "--file", "config.json").stdout, b"{}")
+        self.lmc("cat", "d", "--file", "config.json", code=2, says="--file wants a tensor, too")
         self.lmc("cat", "m.safetensors", "nothing", code=1, says="has no tensor 'nothing'; 'lmc -l' lists them")
         self.lmc("cat", "d", code=2, says="has several tensors; name one")
         for source, output in (("x.gguf", "x.gguf"), ("d", "d/x.gguf")):

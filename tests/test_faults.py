@@ -748,7 +748,7 @@ def build():
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
-    if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h")] + files):
+    if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h")] + files):
         small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", *sorted(f for f in files if f.endswith(".c"))]
         how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
                                             *("-Wl,--wrap=" + name for name in WRAPPED)]

@@ -403,7 +403,7 @@ class Terminal(Hostile):
         kept = "n\u202e\u200b\u009b"
         for code, *args in ((0, "-l", "-v", a), (0, "-l", "-v", b), (0, "-l", "--json", b), (0, "-t", "-v", b), (0, "verify", "-v", a, b), (0, "diff", old, new), (0, "diff", a, b),
                             (0, "diff", "--json", old, new), (0, "stats", old, new), (0, "stats", a), (0, "dump", b), (2, "cat", b), (1, "cat", b, bad), (1, "cat", a, "w"),
-                            (1, "cat", "--file", bad + b"link", b), (0, "-d", "-v", "-o", bad + b"out", b), (1, "-d", "-o", bad + b"out", b), (0, "-d", "-o", bad + b"2", b, bad),
+                            (1, "cat", "--file", bad + b"link", b, "w"), (0, "-d", "-v", "-o", bad + b"out", b), (1, "-d", "-o", bad + b"out", b), (0, "-d", "-o", bad + b"2", b, bad),
                             (0, "apply", "-v", b, old), (1, "apply", a, bad), (0, "fold", "-v", "--base", a, b, "-o", c), (4, "fold", "--base", bad, b, "-o", c),
                             (1, "rebase", "--onto", bad, "-o", c, b), (0, "rebase", "-v", "--onto", old, "-f", "-o", c, b), (1, "--policy", bad, "-o", c, old), (2, "--policy", a, "-f", "-o", c, old),
                             (2, b"--" + bad), (2, "series", series, "add", "-v", old), (2, "series", series, "add", "-v", "--name", bad, new), (0, "series", series, "add", "-v", "--name", kept, new),

@@ -16,10 +16,10 @@ src/api.h.
 
 Neighbours with the same #if share it.
 
-src/lmc_salvage.h.in and lmc_cuda.h.in are frames of what stands behind lmc.h. In these,
-"@TEXT FILE@" becomes the lines of that file, each as a literal. Of the headers that have less
-than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
-it leaves out where these macros are defined.
+src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of what stands behind lmc.h. In
+these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Of the headers that have
+less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without
+what it leaves out where these macros are defined.
 """
 import os
 import re
@@ -185,7 +185,7 @@ def amalgamate():
     done = []
     whole = join("lmc.h.in", done)
     headers = {"lmc.h": finish(whole)}
-    for name in ("lmc_salvage.h", "lmc_cuda.h"):
+    for name in ("lmc_salvage.h", "lmc_extra.h", "lmc_cuda.h"):
         headers["include/" + name] = finish(join(name + ".in", list(done)))
     body = whole.split("\n */\n", 1)[1]
     for name in ("lmc_decode.h", "lmc_read.h"):

@@ -166,7 +166,7 @@ size_t find_parts(struct members *m, const lmc_base *base)
 
 /* -- files that are no container -- */
 
-/* Less is not worth the look. */
+/* A smaller file gains less than it costs to look. */
 #define MIN_SHIFTED_SIZE ((uint64_t)4096)
 #define WINDOW ((size_t)1 << 20)
 /* What the hash of a place is of: so many bytes, so far apart. */

@@ -16,7 +16,8 @@
 /* A smaller file without tensors is coded with its neighbours, which takes less than a run. */
 #define MIN_WHOLE_SIZE 16384u
 
-/* Less in all is not worth it: a snapshot with twins cannot be restored from pipe to pipe. */
+/* If all twins together are smaller, there are none: from pipe to pipe, a snapshot with twins
+ * needs a scratch file. */
 #define MIN_TWIN_SIZE 4096u
 
 /* Number of the tensor: a file without tensors, whole. */

@@ -56,7 +56,7 @@ _lmc() {
     --base | --patch-from | -o | --output | --policy) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     --onto) mapfile -t COMPREPLY < <(compgen -f -W none -- "$cur"); return ;;
     --file) mapfile -t COMPREPLY < <(compgen -W "$(_lmc_members path)" -- "$cur"); return ;;
-    help) mapfile -t COMPREPLY < <(compgen -W 'compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit' -- "$cur"); return ;;
+    help) mapfile -t COMPREPLY < <(compgen -W 'options compress restore test list cat directories files formats pipes deltas chains apply diff stats series salvage dump quant memory exit examples' -- "$cur"); return ;;
     -T | --threads | --quant | --name | --every | --keep-last | --keep-every | --settle | --interval | --match | --max-files | --max-depth) return ;;
     esac
     if [[ $cur == -* ]]; then

@@ -25,7 +25,7 @@ end
 set -l verbs cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version
 for c in lmc unlmc lmccat
     complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
-    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "compress restore test list formats directories quant deltas chains apply series salvage dump cat diff stats pipes memory exit"
+    complete -c $c -n "__fish_seen_subcommand_from help" -f -a "options compress restore test list cat directories files formats pipes deltas chains apply diff stats series salvage dump quant memory exit examples"
     complete -c $c -n "__lmc_in_series 0" -f -a "(__fish_complete_directories)"
     complete -c $c -n "__lmc_in_series 1" -f -a "add list restore cat prune keep gc verify watch rebuild"
     complete -c $c -n "__lmc_in_series 2 restore cat verify prune keep" -f -a "(__lmc_series_names)"

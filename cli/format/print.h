@@ -14,11 +14,11 @@ double percent(uint64_t part, uint64_t whole);
 #define SIZE_TEXT 16
 void format_size(char *text, size_t cap, uint64_t size);
 
-/* "[3,4]", cut to fit; of LMC_MAX_RANK * 21 + 3 bytes it is whole. */
+/* "[3,4]", cut to fit; LMC_MAX_RANK * 21 + 3 bytes are enough for any shape. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
-/* As printf(), and as a terminal may have it: all that is printed is escaped, but for a line feed
- * at the end of the format. */
+/* Like printf(), but all that is printed is escaped, except a line feed at the end of the
+ * format. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif
@@ -30,7 +30,7 @@ void print_text(const void *text, size_t size);
 /* text: of 2 * size + 1 bytes, which is returned */
 char *format_hex(char *text, const void *data, size_t size);
 
-/* The fingerprint of which text is the form that format_hex() gives; 0: it is none. */
+/* Reads a fingerprint that format_hex() has written; 0: text is something else. */
 int parse_fingerprint(uint8_t *fingerprint, const char *text);
 
 /* -- lists of lmc_tensor (tensors.c) -- */

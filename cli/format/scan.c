@@ -87,7 +87,8 @@ unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENT
     return n;
 }
 
-double find_log2(double x)
+/* The logarithm to base 2 of x >= 1, to some 1e-15: so the mathematical library is not needed. */
+static double find_log2(double x)
 {
     double whole = 0, t, power, sum = 0;
     for (; x > 1.5; x /= 2) whole++;

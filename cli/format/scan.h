@@ -46,9 +46,6 @@ void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, 
 /* How often each exponent occurs, with its bias. Returns how many there can be; 0: no floats. */
 unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENTS]);
 
-/* The logarithm to base 2 of x >= 1, to some 1e-15: so the mathematical library is not needed. */
-double find_log2(double x);
-
 /* The entropy, in bits, of all things that were counted: by how often each of them occurs. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
 

@@ -23,7 +23,7 @@ static int is_nearly(const uint8_t *bytes)
     return n >= 5;
 }
 
-/* What is wrong with a file that was recognised, or was one before it was sent as text. */
+/* Reports what is wrong with a snapshot, or with a file that was one before it was sent as text. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
     uint8_t bytes[8];

@@ -120,14 +120,13 @@ static int take_file(struct base *b, const struct taking *t, size_t i, const str
     return code;
 }
 
-/* What a base of files consists of. */
-static int list_base(struct listing *l, const struct base *b, const struct options *o)
+int list_base(struct listing *l, const char *name, const struct options *o)
 {
     struct stat st;
     memset(l, 0, sizeof *l);
-    if (stat(b->name, &st) != 0)
-        return fail(CODE_BASE, b->name, "the base cannot be looked at: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return list_sources(l, b->name, 0, o);
+    if (stat(name, &st) != 0)
+        return fail(CODE_BASE, name, "the base cannot be looked at: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode)) return list_sources(l, name, 0, o);
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;
 }
@@ -169,7 +168,7 @@ static int take_base_files(struct base *b, int is_identified, int is_strict,
 {
     struct listing l;
     const struct taking t = {is_identified ? b : NULL, &l, NULL, is_strict};
-    int code = list_base(&l, b, o);
+    int code = list_base(&l, b->name, o);
     if (code == CODE_OK) code = take_files(b, &t, o);
     free_listing(&l);
     return code;
@@ -288,9 +287,8 @@ static int is_only_parent(const lmc_file *const *files, size_t n, const char *pa
     return result;
 }
 
-/* Finds the snapshot's file of each base entry: found[i], NULL for a mere parent. 0: no fit. */
-static int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
-                         const lmc_file **found)
+int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
+                  const lmc_file **found)
 {
     size_t n_found = 0;
     for (size_t i = 0; i < l->n; i++) {
@@ -324,7 +322,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct opti
     const size_t n = snapshot_info(reader).n_files;
     const lmc_file **files, **found;
     struct base *view = NULL;
-    int code = list_base(&l, b, o);
+    int code = list_base(&l, b->name, o);
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
     t.found = found = files + n;
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);

@@ -43,8 +43,19 @@
 #include "source.h"
 
 struct base;
+struct listing;
 struct bases;
 struct options;
+
+/* -- a base of files -- */
+
+/* What it consists of. */
+int list_base(struct listing *l, const char *name, const struct options *o);
+
+/* Finds the file of a snapshot that each entry is, among n that are sorted by path: found[i], NULL
+ * for a mere parent. 0: they do not fit. */
+int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
+                  const lmc_file **found);
 
 /* -- of a damaged one: a copy, the files that it was made from, or what is intact -- */
 

@@ -7,8 +7,8 @@
 
 /* -- where the base may be -- */
 
-/* Knows the fingerprint of each argument that is an intact snapshot, without opening it for good.
- * The others are listed: a long chain, all of which is given, looks for each link among few. */
+/* Reads the fingerprint of each argument that is an intact snapshot, and does not keep it open.
+ * The others are listed apart: the search for a link of a chain tries only these one by one. */
 static void look_at_given(struct bases *all)
 {
     for (; all->n_given < all->n; all->n_given++) {
@@ -67,8 +67,8 @@ static struct base *add_found(struct bases *all, const char *path)
 /* -- candidates -- */
 
 /* Snapshots, by what they cost. One that was not given is taken only if its chain is there, the
- * shortest first: so no loop comes of snapshots that nobody has named. The last ones need something
- * else, which is raw perhaps. */
+ * shortest first: so there is no loop of snapshots that nobody has named. The chains of LOOSE ones
+ * end in something that is no snapshot: perhaps a file as it is. */
 enum rank { GIVEN_WHOLE = 1, PLACED = 2, GIVEN_DELTA = 4, LOOSE = 8, ANY_RANK = 15 };
 
 static enum rank rank_of(const struct place_entry *e)
@@ -77,14 +77,15 @@ static enum rank rank_of(const struct place_entry *e)
     return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
-/* A delta in which nothing has changed: whoever gives it its base has the same for others. */
+/* A delta that changes nothing. It is of no use as a base: its own base would do as well. */
 static int needs_its_like(const struct place_entry *e)
 {
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
-/* Of the snapshots with that fingerprint, those of the ranks, but what needs its like, unless it
- * was given as the base; to be freed. A copy: opening one may add places, and their list moves. */
+/* The snapshots with that fingerprint that have one of the ranks. Those that need their like are
+ * left out, unless they were given. To be freed. It is a copy: opening a snapshot may add places,
+ * which moves their list. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {
@@ -142,7 +143,8 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
     return found;
 }
 
-/* A file or a directory, by one of its views, or, if it is one, a damaged snapshot. */
+/* Whether b is the wanted base: a file or a directory, by one of its views; or a damaged
+ * snapshot. */
 static struct base *try_files(struct hunt *h, struct base *b)
 {
     struct base *view = NULL;
@@ -221,7 +223,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
-        b = h.visited; /* else nothing has changed in it: its base is missing, and is no loop */
+        b = h.visited; /* else it changes nothing: its base is missing, which is no loop */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
     if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);

@@ -5,7 +5,7 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
-/* A file that is read, or an output, be anything there or not. */
+/* A file that is read, or an output, which may not exist yet. */
 struct operand {
     char *path, *real; /* real: with all links resolved; "": that is impossible */
     const char *from;  /* of an output: what it is made from */
@@ -20,18 +20,9 @@ struct operand_list {
 
 /* -- orders -- */
 
-/* A slash comes before all else: so what is in a directory stands right behind it. */
-static int compare_real(const void *x, const void *y)
+static int compare_real(const void *a, const void *b)
 {
-    const char *a = ((const struct operand *)x)->real, *b = ((const struct operand *)y)->real;
-    while (*a && *a == *b) {
-        a++;
-        b++;
-    }
-    if (*a == *b) return 0;
-    if (!*a || !*b) return *a ? 1 : -1;
-    if (*a == '/' || *b == '/') return *a == '/' ? -1 : 1;
-    return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+    return compare_paths(((const struct operand *)a)->real, ((const struct operand *)b)->real);
 }
 
 static void sort_operands(struct operand_list *l)

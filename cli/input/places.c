@@ -92,11 +92,6 @@ const struct place_entry *add_place(struct places *p, const char *path, int is_g
     return added;
 }
 
-static int compare_listed_names(const void *a, const void *b)
-{
-    return compare_names(((const struct entry *)a)->path, ((const struct entry *)b)->path);
-}
-
 void add_places(struct places *p, const char *directory)
 {
     struct listing l;
@@ -106,7 +101,7 @@ void add_places(struct places *p, const char *directory)
         (char **)resize((void *)p->directories, p->n_directories + 1, sizeof *p->directories);
     p->directories[p->n_directories++] = copy_text(directory);
     (void)list_names(&l, directory);
-    if (l.n) qsort(l.entries, l.n, sizeof *l.entries, compare_listed_names);
+    if (l.n) qsort(l.entries, l.n, sizeof *l.entries, compare_numbered);
     for (size_t i = 0; i < l.n; i++) {
         if (!has_suffix(l.entries[i].path)) continue;
         char *path = strcmp(directory, ".") == 0 ? copy_text(l.entries[i].path)

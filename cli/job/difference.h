@@ -63,9 +63,9 @@ void collect_diff_items(struct diff_items *items, const struct base *b);
  * measured yet. */
 void match_items(struct diff *d);
 
-/* Measures the rows of new items in the order in which they lie in the snapshot: by names, small
- * tensors would cost the decoding of a block each. scan: what the elements of each are counted in,
- * or NULL. measured: NULL, or what is called after each row. */
+/* Measures the rows of new items in the order in which they lie in the snapshot: in the order of
+ * names, each small tensor would cost the decoding of a block. scan: what the elements of each are
+ * counted in, or NULL. measured: NULL, or what is called after each row. */
 int measure_all(struct diff *d, struct scan *scan,
                 void (*measured)(void *user, size_t row, const struct scan *scan), void *user);
 

@@ -11,8 +11,6 @@
 
 #include "../sys/platform.h"
 
-#include <pthread.h>
-
 #include "../input/second_look.h"
 #include "../sys/output.h"
 #include "restored_tree.h"
@@ -46,7 +44,6 @@ struct restore {
     struct seen_files seen; /* all files so far */
     lmc_file *directories;  /* of a tar stream, where they come last; the paths are our own */
     size_t n_directories, room_for_directories;
-    pthread_mutex_t lock; /* of total, code and the outlet's size, while several threads write */
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
     int code;             /* what a callback has reported */

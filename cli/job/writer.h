@@ -24,15 +24,15 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base);
 
-/* Ends the snapshot, or, if code or what comes of it is an error, discards the output. Otherwise
- * that is still to be committed. *use: what the base was good for, if that is measured. */
+/* Ends the snapshot. If code is an error, or ending fails, the output is discarded; otherwise it
+ * is still to be committed. *use: what the base was good for, if that is measured. */
 int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
                     struct base_use *use);
 
 /* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
- * base: NULL or what it is coded against. name: for messages; NULL: that of the output. is_useless:
- * set if nothing was coded against the base. Then nothing was put out: an output that is held
- * (hold_output) is still open, and begins anew. NULL: that is not asked. */
+ * base: NULL or what it is coded against. name: for messages; NULL: that of the output.
+ * is_useless: set if nothing was coded against the base; NULL: do not ask. Then nothing was
+ * written: an output that is held (hold_output) is still open, and empty again. */
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
                    const struct attributes *attributes, const char *name, const struct options *o,
                    int *is_useless);

@@ -3,17 +3,18 @@
  *
  *   open_made -> enter_made ... -> finish_made -> close_made
  *
- * A snapshot of 4 bytes a directory can ask for chains of thousands. So no path is looked up from
- * the root: one descriptor goes from directory to directory, by names of one component, up to what
- * both have in common and down from there. Each directory that was made is a node of a tree:
+ * A snapshot needs 4 bytes for a directory, and can ask for chains of thousands. So no path is
+ * looked up from the root: one descriptor goes from directory to directory, by names of one
+ * component, up to what both have in common and down from there. Each directory that was made is a
+ * node of a tree:
  *
  *   root 0 --- "a" 1 --- "b" 2 --- "c" 3          enter_made("a/b/d/f"): from node 3 one up, then
  *                           +--- "d" 4            "d" is looked for among the nodes, and made
  *
- * What two neighbours of a snapshot do not have in common is spelled out in it (spec 4.1): so the
- * steps are in proportion to the bytes of its paths. No link is followed below the root, and ".."
- * must be the directory that we came from. What makes or removes takes the lock of the temporary
- * name (temporary.h).
+ * A snapshot spells out of a path only what it does not share with the one before (spec 4.1): so
+ * the steps are in proportion to the bytes of its paths. No link is followed below the root, and
+ * ".." must be the directory that we came from. What makes or removes takes the lock of the
+ * temporary name (temporary.h).
  */
 #pragma once
 
@@ -49,19 +50,20 @@ struct made {
 /* Errors are 0, errno, or one of these. */
 enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2, MADE_MOVED = -3 };
 
-/* Opens the root, which is there, and no link. */
+/* Opens the root, which exists and is no link. */
 int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth);
 
-/* Goes to the directory that path is in, and makes what is not there of it: m->fd. */
+/* Goes to the directory that path is in, and makes what is missing of it; m->fd is that directory
+ * then. */
 int enter_made(struct made *m, const char *path);
 
 /* Makes a directory, or finds it; *number: its own. */
 int make_directory(struct made *m, const char *path, size_t *number);
 
-/* The number of the directory whose path is the first `size` bytes; it need not be there. */
+/* The number of the directory whose path is the first `size` bytes; it need not exist. */
 int find_made(struct made *m, const char *path, size_t size, size_t *number);
 
-/* Goes to a directory by its number, and makes what is not there of it. */
+/* Goes to a directory by its number, and makes what is missing of it. */
 int go_to_made(struct made *m, size_t number);
 
 /* Counts a file that is made where we are. */

@@ -65,6 +65,20 @@ int compare_names(const char *a, const char *b)
     return *x ? 1 : *y ? -1 : strcmp(a, b);
 }
 
+int compare_numbered(const void *a, const void *b)
+{
+    return compare_names(*(const char *const *)a, *(const char *const *)b);
+}
+
+int compare_paths(const char *a, const char *b)
+{
+    for (; *a && *a == *b; a++) b++;
+    if (*a == *b) return 0;
+    if (!*a || !*b) return *a ? 1 : -1;
+    if (*a == '/' || *b == '/') return *a == '/' ? -1 : 1;
+    return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+}
+
 int is_at_or_below(const char *path, const char *directory)
 {
     const size_t size = strlen(directory);

@@ -35,6 +35,12 @@ char *directory_of(const char *path);
 /* Order in which numbers count: step_9 before step_10. */
 int compare_names(const char *a, const char *b);
 
+/* The same for qsort(), of structs that begin with a name. */
+int compare_numbered(const void *a, const void *b);
+
+/* Order by components: what is below a directory comes right behind it. */
+int compare_paths(const char *a, const char *b);
+
 /* Whether one resolved path is the other, or lies below it. */
 int is_at_or_below(const char *path, const char *directory);
 

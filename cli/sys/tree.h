@@ -33,7 +33,7 @@ struct listing {
     size_t n_others;
 };
 
-/* So many things of one kind that are wrong with a tree are named; the others are counted. */
+/* So many things of one kind that are wrong with a tree are named; others are only counted. */
 #define MOST_NAMED ((size_t)20)
 
 /* What becomes of symbolic links. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply_journal.h"
 
+#include "../../formats/container_check.h"
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
@@ -112,13 +113,6 @@ static void store_number(unsigned char *p, uint64_t value, unsigned size)
     for (unsigned i = 0; i < size; i++) p[i] = (unsigned char)(value >> (8 * i));
 }
 
-static uint64_t load_number(const unsigned char *p, unsigned size)
-{
-    uint64_t value = 0;
-    for (unsigned i = 0; i < size; i++) value |= (uint64_t)p[i] << (8 * i);
-    return value;
-}
-
 static size_t count_masks(size_t size) { return (size + 511) / 512; }
 
 struct patch {
@@ -133,10 +127,10 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
     if (*at == list->size) return 0;
     const unsigned char *head = list->data + *at;
-    p->file_number = (size_t)load_number(head, 4);
-    p->n_words = (size_t)load_number(head + 4, 4);
-    p->offset = load_number(head + 8, 8);
-    p->size = (size_t)load_number(head + 16, 4);
+    p->file_number = (size_t)container_number(head, 4);
+    p->n_words = (size_t)container_number(head + 4, 4);
+    p->offset = container_number(head + 8, 8);
+    p->size = (size_t)container_number(head + 16, 4);
     p->masks = head + PATCH_HEADER_SIZE;
     p->words = p->masks + 8 * count_masks(p->size);
     *at += PATCH_HEADER_SIZE + 8 * (count_masks(p->size) + p->n_words);
@@ -210,7 +204,8 @@ static void use_patch(const struct patch *p, uint64_t offset, unsigned char *dat
     const int is_within = offset <= p->offset && p->offset + p->size <= offset + size;
     const unsigned char *word = p->words;
     for (size_t i = 0; i < count_masks(p->size); i++)
-        for (uint64_t mask = load_number(p->masks + 8 * i, 8); mask; mask &= mask - 1, word += 8) {
+        for (uint64_t mask = container_number(p->masks + 8 * i, 8); mask;
+             mask &= mask - 1, word += 8) {
             uint64_t at = p->offset + 512 * i + 8 * find_lowest_bit(mask),
                      end = p->offset + p->size;
             if (is_within && end - at >= 8) memcpy(data + (size_t)(at - offset), word, 8);
@@ -226,19 +221,20 @@ static int are_patches(const struct patches *list, const struct place *p, size_t
     for (size_t at = 0; at < list->size;) {
         const unsigned char *head = list->data + at;
         size_t left = list->size - at, size, n_words, n_masks, n = 0;
-        if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files ||
-            load_number(head + 20, 4) != 0)
+        if (left < PATCH_HEADER_SIZE || container_number(head, 4) >= n_files ||
+            container_number(head + 20, 4) != 0)
             return 0;
-        const lmc_file *file = p->get_file(p->user, (size_t)load_number(head, 4));
-        n_words = (size_t)load_number(head + 4, 4);
-        size = (size_t)load_number(head + 16, 4);
+        const lmc_file *file = p->get_file(p->user, (size_t)container_number(head, 4));
+        n_words = (size_t)container_number(head + 4, 4);
+        size = (size_t)container_number(head + 16, 4);
         n_masks = count_masks(size);
         if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE ||
-            load_number(head + 8, 8) > file->size || file->size - load_number(head + 8, 8) < size ||
-            n_words > 64 * n_masks || left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
+            container_number(head + 8, 8) > file->size ||
+            file->size - container_number(head + 8, 8) < size || n_words > 64 * n_masks ||
+            left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
             return 0;
         for (size_t i = 0; i < n_masks; i++) {
-            uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
+            uint64_t mask = container_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
             size_t n_here = (size - 512 * i + 7) / 8;
             if (n_here < 64 && mask >> n_here) return 0;
             for (; mask; mask &= mask - 1) n++;
@@ -453,18 +449,18 @@ static int read_journal_header(struct journal *j)
     if (error > 0) return fail_journal(j, error, "cannot read it");
     j->state = JOURNAL_DAMAGED;
     if (error || memcmp(header, journal_magic, sizeof journal_magic) != 0 ||
-        lmc_crc32c(0, header, 508) != load_number(header + 508, 4))
+        lmc_crc32c(0, header, 508) != container_number(header + 508, 4))
         return CODE_OK;
-    if (load_number(header + 8, 4) != 1)
+    if (container_number(header + 8, 4) != 1)
         return fail(CODE_ERROR, j->path,
                     "was written by a newer version of lmc apply: finish with that");
-    if (load_number(header + 12, 4) > JOURNAL_NAME_ROOM ||
-        load_number(header + 24, 8) > load_number(header + 16, 8) ||
-        load_number(header + 32, 8) < SLOT_HEADER_SIZE ||
-        load_number(header + 32, 8) > (uint64_t)1 << 48)
+    if (container_number(header + 12, 4) > JOURNAL_NAME_ROOM ||
+        container_number(header + 24, 8) > container_number(header + 16, 8) ||
+        container_number(header + 32, 8) < SLOT_HEADER_SIZE ||
+        container_number(header + 32, 8) > (uint64_t)1 << 48)
         return CODE_OK;
-    j->found_name =
-        copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
+    j->found_name = copy_string((const char *)header + JOURNAL_NAME_AT,
+                                (size_t)container_number(header + 12, 4));
     j->state = JOURNAL_OTHER;
     return CODE_OK;
 }
@@ -494,28 +490,28 @@ static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, ui
     int error = read_at(j->fd, at, head, sizeof head);
     *number = 0;
     if (error) return error > 0 ? error : 0;
-    size = load_number(head + 16, 8);
-    *n_done = load_number(head + 8, 8);
-    if (lmc_crc32c(0, head, 28) != load_number(head + 28, 4) || (load_number(head, 8) & 1) != k ||
-        *n_done > total || size > j->capacity - SLOT_HEADER_SIZE || size > file_size ||
-        size > SIZE_MAX)
+    size = container_number(head + 16, 8);
+    *n_done = container_number(head + 8, 8);
+    if (lmc_crc32c(0, head, 28) != container_number(head + 28, 4) ||
+        (container_number(head, 8) & 1) != k || *n_done > total ||
+        size > j->capacity - SLOT_HEADER_SIZE || size > file_size || size > SIZE_MAX)
         return 0;
     patches->data = (unsigned char *)resize(patches->data, (size_t)size, 1);
     patches->size = patches->room = (size_t)size;
     error = read_at(j->fd, at + SLOT_HEADER_SIZE, patches->data, patches->size);
-    if (!error && lmc_crc32c(0, patches->data, patches->size) == load_number(head + 24, 4) &&
+    if (!error && lmc_crc32c(0, patches->data, patches->size) == container_number(head + 24, 4) &&
         are_patches(patches, j->target, n_files))
-        *number = load_number(head, 8);
+        *number = container_number(head, 8);
     return error > 0 ? error : 0;
 }
 
 int recover_journal(struct journal *j, size_t n_files)
 {
     struct stat st;
-    uint64_t total = load_number(j->header + 16, 8);
+    uint64_t total = container_number(j->header + 16, 8);
     j->is_found = 1;
-    j->capacity = load_number(j->header + 32, 8);
-    j->n_recorded = j->n_handed = load_number(j->header + 24, 8);
+    j->capacity = container_number(j->header + 32, 8);
+    j->n_recorded = j->n_handed = container_number(j->header + 24, 8);
     if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot access it");
     for (unsigned k = 0; k < 2; k++) {
         struct patches found = {0};

@@ -50,13 +50,11 @@ static int check_file(const struct apply *a, const char *full, enum look look)
 static int has_tensors(const char *full, const lmc_file *file, const struct options *o)
 {
     struct source s;
-    int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK &&
-               s.container.n_tensors == file->n_tensors;
-    for (size_t i = 0; same && i < file->n_tensors; i++) {
-        const lmc_tensor *t = &s.container.tensors[i], *u = &file->tensors[i];
-        same = t->offset == u->offset && t->size == u->size && strcmp(t->name, u->name) == 0 &&
-               strcmp(t->dtype, u->dtype) == 0;
-    }
+    lmc_file found = *file;
+    int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK;
+    found.tensors = s.container.tensors;
+    found.n_tensors = s.container.n_tensors;
+    same = same && have_same_tensors(&found, file);
     close_source(&s);
     return same;
 }
@@ -65,28 +63,17 @@ static int has_tensors(const char *full, const lmc_file *file, const struct opti
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
                         enum look look, int *is_wrong)
 {
-    struct listing l = {0};
-    size_t n = 0;
-    int code = CODE_OK;
-    if (a->is_tree) code = list_sources(&l, a->path, 0, a->o);
-    else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
-    *is_wrong = 0;
-    for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong; i++) {
-        const struct entry *e = &l.entries[i];
-        if (!is_stored(e, &l) && /* a link that the snapshot has as a file */
-            !(e->is_file && n < n_files && strcmp(files[n]->path, e->path) == 0))
-            continue;
-        *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
-                    (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
-                    files[n]->size != e->size;
-        if (!*is_wrong && look == TARGET_TRUSTED && !e->is_directory) {
-            char *full = join_path(a->path, e->path);
-            *is_wrong = !has_tensors(full, files[n], a->o);
+    struct listing l;
+    int code = list_base(&l, a->path, a->o);
+    const lmc_file **found = (const lmc_file **)resize(NULL, l.n + 1, sizeof *found);
+    *is_wrong = code == CODE_OK && !match_entries(&l, files, n_files, found);
+    for (size_t i = 0; i < l.n && code == CODE_OK && !*is_wrong && look == TARGET_TRUSTED; i++)
+        if (found[i] && found[i]->kind == LMC_FILE_REGULAR) {
+            char *full = join_path(a->path, l.entries[i].path);
+            *is_wrong = !has_tensors(full, found[i], a->o);
             free(full);
         }
-        n++;
-    }
-    *is_wrong |= n != n_files;
+    free((void *)found);
     free_listing(&l);
     return code;
 }

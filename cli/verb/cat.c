@@ -17,14 +17,13 @@
 /* Elements of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
 
-/* What is written of a tensor, or a file as if it were one: pieces of equal size, at places that an
+/* What is written of a tensor: pieces of equal size, at places that an
  * odometer over the outer dimensions gives. */
 struct extract {
     struct archive *archive;
     struct output *out;
     size_t file;
     const lmc_tensor *tensor;
-    int is_file;                       /* the tensor stands for a file */
     const struct container_view *view; /* where its elements are; NULL: in order */
     struct slice slice;
     uint64_t piece;   /* bytes that lie together; of a view one element */
@@ -102,8 +101,7 @@ static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t
 static int read_window(const struct extract *e, uint64_t at, size_t size)
 {
     const enum lmc_status status =
-        e->is_file ? read_counted(e->archive, e->file, at, e->window, size)
-                   : read_counted_tensor(e->archive, e->file, e->tensor, at, e->window, size);
+        read_counted_tensor(e->archive, e->file, e->tensor, at, e->window, size);
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, at);
 }
 
@@ -136,15 +134,14 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return LMC_OK;
 }
 
-/* The reader checks fingerprints only of what is read at once: so it is done here. */
+/* The reader checks the fingerprint of a tensor only if it is read at once: so this checks it. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
     const lmc_stream stream = {pass_on, &p};
     lmc_tensor tensor = *e->tensor;
     enum lmc_status status = LMC_OK;
-    if (e->piece == tensor.size && !e->is_file && !e->archive->plain)
-        status = identify_alone(&tensor, &stream);
+    if (e->piece == tensor.size && !e->archive->plain) status = identify_alone(&tensor, &stream);
     while (p.code == CODE_OK && p.next < p.end) pass_window(&p);
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK &&
@@ -338,25 +335,6 @@ static int plan_widening(struct extract *e, const struct options *options)
     return CODE_OK;
 }
 
-/* A file of the snapshot as if it were a tensor: its bytes. */
-static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
-{
-    const lmc_base files = files_of_archive(e->archive);
-    for (size_t i = 0; i < files.n_files; i++) {
-        const lmc_file *f = files.get_file(files.user, i);
-        if (strcmp(f->path, file) != 0 || f->kind != LMC_FILE_REGULAR) continue;
-        memset(whole, 0, sizeof *whole);
-        whole->name = f->path;
-        whole->dtype = "U8";
-        whole->size = f->size;
-        e->file = i;
-        e->tensor = whole;
-        e->is_file = 1;
-        return CODE_OK;
-    }
-    return fail(CODE_ERROR, e->archive->name, "has no file '%.300s'; 'lmc -l' lists them", file);
-}
-
 /* Of --file, what it leads to if it is a symbolic link, or lies below one; *led is to be freed. */
 static int follow_file(const struct archive *a, struct options *options, char **led)
 {
@@ -474,16 +452,12 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
     return code;
 }
 
-/* One tensor, a slice of one, or a file. */
+/* One tensor, or a slice of one. */
 static int cat_one(struct extract *e, struct selection *c, const char *name,
                    const struct options *options)
 {
-    const int is_file = !name && options->file && !options->npy && !options->f32;
-    lmc_tensor whole;
     int has_slice = 0;
-    int code = is_file ? find_file(e, options->file, &whole)
-               : name  ? find_tensor(e, c, name, options->file, &has_slice)
-                       : find_only_tensor(e, c);
+    int code = name ? find_tensor(e, c, name, options->file, &has_slice) : find_only_tensor(e, c);
     if (code == CODE_OK) code = plan_widening(e, options);
     if (code == CODE_OK) code = plan_cat(e, has_slice);
     if (code == CODE_OK) code = open_cat_output(e, options);

@@ -14,8 +14,9 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
-/* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
- * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
+/* That no base is removed or replaced, and nothing is compressed that the base needs. To be asked
+ * three times: when the base is ready; when all was read, as a copy may have been read in place of
+ * a link; and before a source is removed. */
 static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, o);
@@ -193,7 +194,7 @@ static struct options without_bases(const struct options *o, struct bases *none)
     return again;
 }
 
-/* A source is not removed where the base that was to help has not: it may be the wrong one. */
+/* If the base was of no use, the source is not removed: it may be the wrong base. */
 static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
                                  const struct options *o)
 {

@@ -56,13 +56,9 @@ static int matches_any(struct wanted *w, const char *path)
 
 /* -- what is there -- */
 
-/* By components: what is below a directory comes right behind it. */
-static int compare_paths(const void *a, const void *b)
+static int compare_listed(const void *a, const void *b)
 {
-    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    for (; *x && *x == *y; x++) y++;
-    if (*x == '/' || *y == '/') return *x == '/' ? *y ? -1 : 1 : *x ? 1 : -1;
-    return (unsigned char)*x<(unsigned char)*y ? -1 : (unsigned char)*x>(unsigned char) * y;
+    return compare_paths(*(const char *const *)a, *(const char *const *)b);
 }
 
 /* The next of the files at that path or below it. *at begins as 0. NULL: there are no more. */
@@ -70,7 +66,7 @@ static const char *next_file(const struct wanted *w, const char *path, size_t *a
 {
     const size_t size = strlen(path);
     if (*at == 0) {
-        FIND_FIRST(*at, w->n_files, compare_paths(&w->files[*at], &path) < 0);
+        FIND_FIRST(*at, w->n_files, compare_paths(w->files[*at], path) < 0);
         ++*at;
     }
     const char *file = *at <= w->n_files ? w->files[*at - 1] : NULL;
@@ -103,13 +99,13 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     l->shown = copy_text(shown);
 }
 
-/* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
- * it counts exactly. */
+/* Until the list is sorted, what was found by its name and by a link counts twice. Restoring
+ * counts exactly. */
 #define FOUND_TWICE 65536u
 
 /* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
- * on it, or it leads to nothing that the snapshot holds. shown: what a file there is restored as;
- * NULL: as is wanted of all, be it a file or a directory. */
+ * on it, or it leads to nothing that the snapshot holds. shown: the path that a file there is
+ * restored to; NULL: files and directories alike, to where the options want them. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
@@ -149,8 +145,8 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* Links below what a link leads to are wanted with it. In the place of links only files are: what
- * a directory holds may lead back to it. */
+/* Links below what a link leads to are wanted with it. Only files are restored in the place of
+ * links: a directory may hold a link that leads back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
@@ -189,7 +185,7 @@ static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
     w->n_files = info.n_files;
     w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
     for (size_t i = 0; i < w->n_files; i++) w->files[i] = lmc_reader_get_file(reader, i)->path;
-    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_paths);
+    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_listed);
     for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
         if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
     w->named_lost = w->lost;

@@ -343,11 +343,6 @@ struct watch {
     size_t n;
 };
 
-static int compare_watched(const void *a, const void *b)
-{
-    return compare_names(((const struct watched *)a)->name, ((const struct watched *)b)->name);
-}
-
 static void free_watched(struct watched *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) free(list[i].name);
@@ -386,7 +381,7 @@ static int list_watched(struct watch *w)
     free_watched(w->list, w->n);
     w->list = list;
     w->n = n;
-    if (n) qsort(list, n, sizeof *list, compare_watched);
+    if (n) qsort(list, n, sizeof *list, compare_numbered);
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 

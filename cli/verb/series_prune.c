@@ -122,8 +122,8 @@ int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o)
 /* A name that counts as temporary: who finds it later removes it. */
 #define RECODED_NAME ".lmc-recode"
 
-/* That both restore the same bytes, which fingerprints alone do not say: headers of files have no
- * part in them. */
+/* That both restore the same bytes. Fingerprints alone do not say so: they do not cover the
+ * headers of files. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
     size_t n = snapshot_info(a->reader).n_files;
@@ -161,7 +161,7 @@ static int check_recoded(const char *old, const char *recoded, const struct opti
 }
 
 /* What a kept delta whose base goes is coded against: the last one before it that is kept and does
- * not make its chain longer, be it an ancestor or of another chain; NULL: nothing. */
+ * not make its chain longer, of its own chain or another; NULL: nothing. */
 static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
 {
     long n = count_deltas(s, e);

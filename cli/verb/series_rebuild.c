@@ -3,11 +3,6 @@
 
 #include "series_manifest.h"
 
-static int compare_entries_by_name(const void *a, const void *b)
-{
-    return compare_names(((const struct snapshot *)a)->name, ((const struct snapshot *)b)->name);
-}
-
 static int take_in_file(struct series *s, const char *file_name)
 {
     char *name = copy_string(file_name, strlen(file_name) - strlen(SUFFIX));
@@ -39,7 +34,7 @@ static int take_in_files(struct series *s)
         if (name[0] != '.' && has_suffix(name)) code = worse(code, take_in_file(s, name));
     }
     free_listing(&names);
-    if (s->n) qsort(s->list, s->n, sizeof *s->list, compare_entries_by_name);
+    if (s->n) qsort(s->list, s->n, sizeof *s->list, compare_numbered);
     forget_order(s);
     return code;
 }

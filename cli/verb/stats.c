@@ -51,8 +51,8 @@ static void take_scan(void *user, size_t number, const struct scan *scan)
     memcpy(row->exponents, counts + first, row->n_exponents * sizeof *counts);
 }
 
-/* A tensor is compared with one, and one with it: of several that would be, as of weights and
- * gradients of one name in several files, with that of the same path. The others are new. */
+/* An old tensor is compared with one new tensor at most. Where several have its name, as weights
+ * and gradients in several files, that is the one with the same path. The others count as added. */
 static void pair_rows(struct diff *d)
 {
     struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);

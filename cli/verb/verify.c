@@ -146,8 +146,8 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
-/* A delta in which nothing has changed has the fingerprint that it wants, and is no base of its
- * like. */
+/* A delta that changes nothing restores the fingerprint that it wants itself. It is no base for
+ * another such delta. */
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
     const int is_same = memcmp(node->fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0;
@@ -228,8 +228,8 @@ static void build_forest(struct verification *v)
 
 #define NOT_VERIFIED "was not verified, but for its payload: it needs %s"
 
-/* A base that is missing may be one of the files, if one is so damaged that nobody knows what it
- * was: then that is the reason. */
+/* A base that is missing may be one of the files: one that is too damaged to say which snapshot it
+ * is. Then the damage is the reason. */
 static void report_unplaced(struct verification *v)
 {
     enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;

@@ -81,7 +81,7 @@ def test_only_public_names_of_the_core():
             assert all("_types" in line for line in found), (path.name, found)
 
 
-@pytest.mark.parametrize("name", ["dcp", "hdf5", "numcodecs", "transformers", "vllm", "weight_sync", "zarr"])
+@pytest.mark.parametrize("name", ["dcp", "hdf5", "numcodecs", "stats", "transformers", "vllm", "weight_sync", "zarr"])
 def test_old_names(name):
     module = importlib.import_module(f"lmc_codec.{name}")
     assert module is importlib.import_module(f"lmc_integrations.{name}") is getattr(lmc_codec, name)

@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 #: Each imports those before it.
 _MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors")
-_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "transformers", "vllm", "weight_sync", "zarr")
+_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "stats", "torch", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> Any:

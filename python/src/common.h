@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "lmc.h"
+#include "include/lmc_extra.h"
 
 typedef struct module_state {
     PyObject *make_error; /* of Python: (status, name, text, where, what) -> an exception */

@@ -7,7 +7,7 @@ import sys
 import lmc_codec
 import pytest
 
-NAMES = ("dcp", "hdf5", "numcodecs", "transformers", "vllm", "weight_sync", "zarr")
+NAMES = ("dcp", "hdf5", "numcodecs", "stats", "transformers", "vllm", "weight_sync", "zarr")
 
 
 @pytest.fixture
