@@ -23,15 +23,14 @@
  *
  *       lmc_compress             a buffer; lmc_compress_file: a file
  *       lmc_decompress           the same back; lmc_decompress_file
- *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish;
- *                                in include/lmc_extra.h
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
  *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
  *                                lmc_reader_find_tensor
  *       lmc_snapshot_restore     all files of a snapshot
  *
  *   What fewer programs want stands in headers of its own, to be included behind this one.
  *   include/lmc_extra.h: lmc_pool and descriptors of POSIX, lmc_quantizer_fit, lmc_changes_add,
- *   lmc_writer_add_arrays and _copy_file, lmc_file_identify and lmc_base_identify,
+ *   lmc_writer_copy_file, lmc_file_identify and lmc_base_identify,
  *   lmc_reader_recover_quantizer, _can_restore_in_place, _read_snapshot_hash, _read_content_hash,
  *   _get_section, _read_section, _encoded_size, _encoded_range.
  *   include/lmc_salvage.h: damaged files.
@@ -74,7 +73,7 @@
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
- *              writer restore index reader reader_info find open memory stdio one_call
+ *              writer arrays restore index reader reader_info find open memory stdio one_call
  */
 #ifndef LMC_H
 #define LMC_H
@@ -714,6 +713,29 @@ LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
+
+/* An array in memory, to be a tensor of a file. */
+typedef struct lmc_array {
+    const char *name;     /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+} lmc_array;
+
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
  * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
@@ -1004,19 +1026,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
- * all. */
-#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
-#define LMC__PART_AVX2 2
-#define LMC__PART_AVX512 3
-#define LMC__PART_REST 4
-#ifndef LMC__PART
-#define LMC__PART 0
-#endif
-#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
-#if LMC__PART
-#define LMC__TABLE const
-#else
+/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+#ifndef LMC__HAS_PART
+#define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
@@ -2220,24 +2232,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
- *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
- *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
- *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
- *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
- *
- * The bits are distinct, so these sums have no carries. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
 /* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
  * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
@@ -2283,7 +2277,25 @@ LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
     return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
 }
 
-/* Bit i of the result: whether byte i of four vectors is set. */
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* The same, as a number. */
 LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
 {
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
@@ -7901,7 +7913,7 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
-#if LMC__PART
+#ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
@@ -7949,7 +7961,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
 /* The scalar tier, always there: fused kernels take its others strip by strip. */
-#if LMC__HAS_PART(LMC__PART_KERNELS)
+#if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
@@ -7993,7 +8005,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#if LMC__X86 && LMC__HAS_PART(AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
@@ -8007,7 +8019,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
@@ -17660,7 +17672,202 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
     if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
+
+/* == snapshot/arrays.h ========================================================================= */
+
+/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
+ * data. So restoring gives a file that every loader of safetensors opens.
+ *
+ *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
+ *     data of a | data of b ...
+ *
+ * by falling width of the dtype, then by name: so all data is aligned. */
+/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
+ * each. */
+#define LMC__MAX_SAFETENSORS_HEADER 100000000u
+#define LMC__MAX_TEXTS 1024u
+
+/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
+ * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
+ * and is no second byte. */
+static int lmc__is_utf8(const char *s)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    while (*p) {
+        const unsigned c = *p++,
+                       low = c == 0xE0   ? 0xA0
+                             : c == 0xF0 ? 0x90
+                                         : 0x80,
+                       high = c == 0xED   ? 0x9F
+                              : c == 0xF4 ? 0x8F
+                                          : 0xBF;
+        unsigned more;
+        if (c < 0x80) continue;
+        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
+        p++;
+        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
+            if ((*p++ & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
+static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
+{
+    return lmc__append(b, text, strlen(text));
+}
+
+/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
+ * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
+ * tensors in such a file (spec/foreign-bases.md). */
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        if (c < 0x20) {
+            LMC__TRY(lmc__append(b, escaped, 6));
+            continue;
+        }
+        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
+        LMC__TRY(lmc__append(b, s, 1));
+    }
+    return LMC_OK;
+}
+
+typedef struct lmc__array_file {
+    lmc__buffer sorted;  /* lmc_array each */
+    lmc__buffer tensors; /* lmc_tensor each, in that order */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc_file file;
+} lmc__array_file;
+
+/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+static int lmc__is_array(const lmc_array *a)
+{
+    uint64_t size;
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        return 0;
+    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
+    return size != UINT64_MAX && (a->data || size == 0);
+}
+
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
+static int lmc__compare_arrays(const void *a, const void *b)
+{
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
+    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
+    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
+{
+    lmc_array spare;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
+    return LMC_OK;
+}
+
+/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
+{
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        if (!texts[i].key) return LMC_ERR_ARGUMENT;
+        for (k = 0; k < i; k++)
+            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, "\":\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, "\""));
+    }
+    return n ? lmc__append_text(json, "}") : LMC_OK;
+}
+
+/* All but the data; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
+                                            size_t n_texts)
+{
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
+    const size_t n = f->sorted.size / sizeof *sorted;
+    lmc_file *const file = &f->file;
+    size_t i;
+    LMC__TRY(lmc__append(&f->json, NULL, 8));
+    LMC__TRY(lmc__append_text(&f->json, "{"));
+    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
+    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
+    for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
+        lmc_tensor tensor;
+        memset(&tensor, 0, sizeof tensor);
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
+        tensor.offset = file->size;
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
+        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
+        file->size += tensor.size;
+        LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
+        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
+        file->n_tensors++;
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
+    }
+    LMC__TRY(lmc__append_text(&f->json, "}"));
+    while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
+    lmc__store64(f->json.data, f->json.size - 8);
+    for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
+    file->size += f->json.size;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
+{
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
+    size_t i;
+    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
+    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
+    for (i = 0; i < f->file.n_tensors; i++) {
+        const uint64_t size = f->file.tensors[i].size;
+        if (size > SIZE_MAX) return LMC_ERR_SIZE;
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
+    }
+    return lmc_writer_end_file(writer);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
+{
+    lmc__array_file f;
+    enum lmc_status status;
+    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
+        n_texts > LMC__MAX_TEXTS)
+        return LMC_ERR_ARGUMENT;
+    memset(&f, 0, sizeof f);
+    f.file.path = path;
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    status = lmc__sort_arrays(&f, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
+    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
+    return status;
+}
+#endif
 
 /* == snapshot/restore.h ======================================================================== */
 

@@ -439,19 +439,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
- * all. */
-#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
-#define LMC__PART_AVX2 2
-#define LMC__PART_AVX512 3
-#define LMC__PART_REST 4
-#ifndef LMC__PART
-#define LMC__PART 0
-#endif
-#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
-#if LMC__PART
-#define LMC__TABLE const
-#else
+/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+#ifndef LMC__HAS_PART
+#define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
@@ -1410,24 +1400,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
         return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
                                          : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
     }
-}
-
-/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
- *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
- *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
- *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
- *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
- *
- * The bits are distinct, so these sums have no carries. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
 }
 
 /* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
@@ -4751,7 +4723,7 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
-#if LMC__PART
+#ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
@@ -4784,7 +4756,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
 /* The scalar tier, always there: fused kernels take its others strip by strip. */
-#if LMC__HAS_PART(LMC__PART_KERNELS)
+#if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
@@ -4823,7 +4795,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#if LMC__X86 && LMC__HAS_PART(AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
@@ -4837,7 +4809,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
