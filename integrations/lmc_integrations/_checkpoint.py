@@ -9,12 +9,14 @@ from collections import deque
 
 from lmc_codec import LMCError, Reader
 
-from ._core import printable
+from ._core import decode_on_gpu, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
+
+    from lmc_codec._types import Decode
 
 INDEX = "model.safetensors.index.json"
 AHEAD = 1 << 30  # bytes of tensors that wait to be taken; one tensor may always wait
@@ -105,17 +107,22 @@ class Checkpoint:
         self.close()
 
     def iterate(
-        self, is_wanted: Callable[[str], bool] | None = None, *, device: Any = None, ahead: int = AHEAD
+        self, is_wanted: Callable[[str], bool] | None = None, *, device: Any = None, ahead: int = AHEAD, decode: Decode = "cpu"
     ) -> Iterator[tuple[str, Any]]:
         """(name, tensor of torch), decoded in a thread of its own (each by all threads of the reader) while the ones before
-        are put to use. ahead: bytes that may wait."""
+        are put to use. ahead: bytes that may wait. decode: "gpu" (experimental): on the device, so many bytes at once."""
         names = [name for name in self.tensors if is_wanted is None or is_wanted(name)]
+        if decode == "gpu":
+            for reader in self.readers:
+                infos = [reader.info(name) for name in names if self.tensors[name] is reader]
+                yield from decode_on_gpu(reader, infos, device, ahead)
+            return
 
         def read(name: str) -> tuple[tuple[str, Any], int]:
             reader = self.tensors[name]
             return (name, reader.get(name, device=device)), reader.info(name).size
 
-        return run_ahead(names, read, ahead)
+        yield from run_ahead(names, read, ahead)
 
 
 def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: int) -> Iterator[Any]:

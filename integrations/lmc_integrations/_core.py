@@ -3,9 +3,10 @@ lmc-codec, which pyproject.toml names."""
 
 from __future__ import annotations
 
-from typing import IO, cast
+from collections.abc import Iterator
+from typing import IO, Any, cast
 
-from lmc_codec import Reader, _arrays, _chunks, _lmc
+from lmc_codec import Reader, TensorInfo, _arrays, _chunks, _lmc
 from lmc_codec.__main__ import command
 from lmc_codec._arguments import count_threads, level_number
 from lmc_codec._chain import _Link as Link
@@ -17,9 +18,15 @@ from lmc_codec._new_file import _sync_directory as sync_directory
 from lmc_codec._writer import write_all
 
 __all__ = [
-    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "command", "count_threads", "level_number", "look_at", "measure_depths", "open_stored",
+    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "command", "count_threads", "decode_on_gpu", "level_number", "look_at", "measure_depths", "open_stored",
     "printable", "sync_directory", "write_all"
 ]  # fmt: skip
+
+
+def decode_on_gpu(reader: Reader, infos: list[TensorInfo], device: Any, most: int) -> Iterator[tuple[str, Any]]:
+    from lmc_codec._gpu import get_all
+
+    return get_all(reader, infos, device, most)
 
 
 def open_stored(reader: Reader) -> IO[bytes]:

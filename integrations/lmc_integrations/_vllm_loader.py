@@ -18,7 +18,7 @@ from vllm.model_executor.model_loader.weight_utils import (
 
 from ._checkpoint import INDEX, Checkpoint, find_files
 
-OWN_OPTIONS = ("base", "threads")
+OWN_OPTIONS = ("base", "decode", "threads")
 
 
 class LMCModelLoader(DefaultModelLoader):
@@ -26,12 +26,15 @@ class LMCModelLoader(DefaultModelLoader):
     need (experts of others) are not read.
 
     --model-loader-extra-config '{"base": DIR, "threads": N}': the checkpoint that this is a delta of; how many threads (None: as
-    many as there are, at most 8).
+    many as there are, at most 8). "decode": "gpu" (experimental): on the current GPU, 1 GiB of tensors at once.
     """
 
     def __init__(self, load_config: Any):
         extra = dict(load_config.model_loader_extra_config or {})
         self._own = {name: extra.pop(name) for name in OWN_OPTIONS if name in extra}
+        self._decode = self._own.pop("decode", "cpu")
+        if self._decode not in ("cpu", "gpu"):
+            raise ValueError(f"decode is 'cpu' or 'gpu', not {self._decode!r}")
         super().__init__(replace(load_config, model_loader_extra_config=extra))
 
     def _prepare_weights(
@@ -61,7 +64,8 @@ class LMCModelLoader(DefaultModelLoader):
             return not should_skip_weight(name, self.local_expert_ids) and not (is_unused and is_unused(name))
 
         with Checkpoint(folder, **self._own) as checkpoint:
-            for name, tensor in checkpoint.iterate(is_wanted):
+            device = "cuda" if self._decode == "gpu" else None
+            for name, tensor in checkpoint.iterate(is_wanted, device=device, decode=self._decode):
                 yield source.prefix + name, tensor
 
 

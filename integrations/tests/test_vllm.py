@@ -276,6 +276,25 @@ def test_load_a_delta(vllm, tensors, tmp_path, monkeypatch):
         dict(get_loader().get_all_weights(model_config(tmp_path / "two"), model))
 
 
+def test_load_on_the_gpu(vllm, tensors, tmp_path, monkeypatch):
+    """Which device, and how much at once; what decodes is tested with lmc_codec."""
+    asked = []
+
+    def get_all(reader, infos, device, most):
+        asked.append((device, most))
+        return ((x.name, reader.get(x.name)) for x in infos)
+
+    monkeypatch.setattr("lmc_codec._gpu.get_all", get_all)
+    lmc_codec.torch.save_file(tensors, tmp_path / "model.lmc")
+    loader = get_loader(model_loader_extra_config={"decode": "gpu"})
+    monkeypatch.setattr(loader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
+    model = Model(tensors)
+    loader.load_weights(model, model_config(tmp_path))
+    assert model.has(tensors) and asked == [("cuda", 1 << 30)]
+    with pytest.raises(ValueError, match="decode is 'cpu' or 'gpu', not 'both'"):
+        get_loader(model_loader_extra_config={"decode": "both"})
+
+
 def test_weight_transfer(vllm, tensors, tmp_path, monkeypatch):
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory

@@ -4,6 +4,7 @@ on the CPU are lent to them as device memory."""
 import ctypes
 import gc
 import io
+import re
 import subprocess
 import sys
 import types
@@ -154,6 +155,20 @@ def test_a_base_on_the_device(gpu, files):
     assert same(load_file(files.b, "cuda", decode="gpu", base=files.a), files.after)
     with pytest.raises(lmc_codec.MissingBaseError, match="needed: give base="):
         load_file(files.b, "cuda", decode="gpu")
+
+
+def test_the_page(gpu, tmp_path, monkeypatch):
+    """docs/gpu.md, word for word."""
+    page = (Path(__file__).parents[2] / "docs/gpu.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    state = {name: t for name, t in make_state().items() if t.is_floating_point()}
+    save_file(state, "step-1.lmc")
+    names = {}
+    exec("\n".join(blocks), names)
+    after = {name: (t.float() * 1.001).to(t.dtype) for name, t in state.items()}
+    assert same(names["weights"], after) and same(load_file("step-2.lmc", base="step-1.lmc"), after)
 
 
 # -- what is refused --

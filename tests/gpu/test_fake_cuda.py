@@ -2,6 +2,7 @@
 """The stand-in for the driver: does it find the mistakes that it is there to find? See fake_cuda.cpp."""
 import ctypes
 import os
+import subprocess
 import sys
 import unittest
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
@@ -306,6 +307,28 @@ class Driver(unittest.TestCase):
             self.done(self.launch(f, blocks, 0, status, tables))
             self.assertEqual(cuda.cuStreamSynchronize(None), 719)
         self.assertEqual(cuda.cuMemsetD8Async(blocks, 0, 1, None), 719)
+
+
+class Benchmark(unittest.TestCase):
+    """What of bench/gpu.py needs no PyTorch, with the stand-ins."""
+
+    def run_it(self, **settings):
+        path = f"{TOP}/build:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": f"{TOP}/build/gpu", **settings}
+        sample = f"{TOP}/examples/data/gpt-step-001000.bf16.safetensors"
+        command = [sys.executable, f"{TOP}/bench/gpu.py", "--quick", "--only-blocks", sample]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    def test_all_is_right(self):
+        said = self.run_it()
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertRegex(said.stdout, r"blocks: kernel 0, .*: (\d+) of \1 right, .* GB/s")
+        self.assertRegex(said.stdout, r"pinned: .* GB/s")
+
+    def test_wrong_bytes_are_found(self):
+        said = self.run_it(FAKE_CUDA_STATUS="0")  # kernels that do nothing and say that all is well
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("WRONG BYTES", said.stderr)
 
 
 if __name__ == "__main__":
