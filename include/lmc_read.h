@@ -181,6 +181,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -1092,6 +1093,8 @@ static const struct {
                 "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
     LMC__STATUS(LMC_ERR_CHANGED,
                 "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_DEVICE,
+                "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
     LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
                                  "0.4: 0.5), or a newer one"),

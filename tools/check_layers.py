@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
 own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
-files, and then src/lmc_salvage.h.in.
+files, and then src/lmc_salvage.h.in and src/lmc_cuda.h.in.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -13,8 +13,9 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]
+FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
+BEHIND = ("lmc_salvage.h.in", "lmc_cuda.h.in")  # frames of what stands behind lmc.h
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
 
 
@@ -34,9 +35,9 @@ def find_conditions():
             stack.pop()
         elif INCLUDE.match(line):
             conditions[INCLUDE.match(line)[1]] = set(stack)
-    # salvage stands behind all of lmc.h
-    for name in INCLUDE.findall(read("lmc_salvage.h.in")):
-        conditions[name] = set(lines)
+    for frame in BEHIND:
+        for name in INCLUDE.findall(read(frame)):
+            conditions[name] = set(lines)
     return conditions
 
 
@@ -74,12 +75,12 @@ def compile_alone(compiler, name):
 
 def main():
     compiler = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CC", "cc")
-    order = INCLUDE.findall(read("lmc.h.in") + read("lmc_salvage.h.in"))
-    order.remove("lmc.h")
+    order = INCLUDE.findall("\n".join(map(read, ("lmc.h.in", *BEHIND))))
+    order = [name for name in order if name != "lmc.h"]
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
-              if f not in order and not f.endswith(".in")]
+              if f not in order and not f.endswith((".in", ".cu"))]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

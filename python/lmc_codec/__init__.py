@@ -32,7 +32,7 @@ tier: str = _lmc.versions()[2]
 
 __all__ = [
     "AmbiguousError", "ArgumentError", "Base", "BaseError", "CancelledError", "ChangedError", "ChecksumError", "CorruptError",
-    "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
+    "DeviceError", "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
     "OutputTooSmallError", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
     "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "safe_open", "tensor_decode",
     "tensor_encode", "tier", "verify"

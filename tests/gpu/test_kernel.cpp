@@ -311,8 +311,6 @@ void add_largest()
 
 /* -- barriers, one left out at a time -- */
 
-enum { EVERY = 4 }; /* one in so many blocks is enough for that */
-
 /* Whether the line of the source says that nobody need miss the barrier. */
 bool is_spare(const cpu::place &barrier)
 {
@@ -338,8 +336,8 @@ int run_without(int barrier)
         alarm(60); /* what waits for ever */
         cpu::left_out = barrier;
         t_failed = 0;
-        run(false, EVERY);
-        run(true, EVERY);
+        run(false, 1);
+        run(true, 1);
         _exit(t_failed != 0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child) abort();
@@ -348,8 +346,8 @@ int run_without(int barrier)
 
 void test_barriers()
 {
-    run(false, EVERY);
-    run(true, EVERY);
+    run(false, 1);
+    run(true, 1);
     CHECK(run_without(-1) == 0);
     for (const cpu::place &barrier : cpu::barriers) {
         if (!barrier.name || is_spare(barrier)) continue;

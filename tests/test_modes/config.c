@@ -9,6 +9,7 @@
 #include "../../lmc.h"
 #ifndef LMC_NO_SNAPSHOT
 #include "../../include/lmc_salvage.h"
+#include "../../include/lmc_cuda.h"
 #endif
 #endif
 
