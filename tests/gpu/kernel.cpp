@@ -65,11 +65,7 @@ void gpu_run(int kernel, const gpu_job *jobs, uint32_t n, uint32_t groups, uint3
     scratch_size = lmc__gpu_scratch_size(kernel, largest);
     if (scratch_size && posix_memalign(&scratch, 256, groups * scratch_size))
         cpu::stop("no memory");
-<<<<<<< HEAD
     kernel_function *const function = find(k.name);
-=======
-    kernel_function *const function = find(kernel);
->>>>>>> c753e00bf1a505cfb5ca1792092051eb0cc58251
     cpu::launch(groups, LMC__GPU_THREADS, k.shared_size, [&] {
         function(blocks, n, statuses, (const Tables *)tables, (u8 *)scratch, scratch_size);
     });
