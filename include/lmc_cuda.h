@@ -1210,7 +1210,7 @@ static const char *const lmc__cuda_text[] = {
     "        __syncwarp();\n",
     "        while (top) {\n",
     "            const Pending v = stack[--top];\n",
-    "            const u32 half = v.start + (1u << (14 - v.depth)), first_size = start[v.first + 1] - start[v.first],\n",
+    "            const u32 half = v.start + (1u << 14 >> v.depth), first_size = start[v.first + 1] - start[v.first],\n",
     "                      last_size = start[v.end] - start[v.end - 1],\n",
     "                      /* a leaf of length L has 2^(15 - L) of the code space */\n",
     "                flat = (u32)__clz(first_size) - 16 - v.depth;\n",
