@@ -87,7 +87,8 @@ u32 draw_bit(u32 set)
 /* -- from one stack to another -- */
 #if defined(__x86_64__)
 extern "C" void lmc_switch_stack(void **from, void *to);
-/* What a called function keeps goes to the stack, its pointer to *from; the other way round from `to`. */
+/* What a called function keeps goes to the stack, its pointer to *from; the other way round from
+ * `to`. */
 asm(R"(.text
 .type lmc_switch_stack, @function
 lmc_switch_stack:

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Runs the text of a CUDA kernel, as it is, on a CPU. A thread of the GPU is a fiber; groups run one
- * after another, in one thread of the CPU. Fibers change only where threads may wait for each other,
- * and who goes on then is drawn by chance (cpu::seed). Shared memory is garbage at the start of a group.
+ * Runs the text of a CUDA kernel, as it is, on a CPU. A thread of the GPU is a fiber; groups run
+ * one
+ * after another, in one thread of the CPU. Fibers change only where threads may wait for each
+ * other,
+ * and who goes on then is drawn by chance (cpu::seed). Shared memory is garbage at the start of a
+ * group.
  *
  *     #include <system headers>        before the shim: its macros have names that those use
  *     #include "cuda_on_cpu.h"
@@ -17,7 +20,8 @@
  * primitive which others of its mask never reach, or a barrier of the group that not all lanes of a
  * warp reach at one place. A thread must not wait for another by reading memory in a loop.
  *
- * Only one thread of the CPU may be here at a time. A kernel needs no change but for what NVRTC alone
+ * Only one thread of the CPU may be here at a time. A kernel needs no change but for what NVRTC
+ * alone
  * knows (inline PTX, pragmas); LMC_ON_CPU is defined. */
 #pragma once
 #ifndef LMC_ON_CPU
@@ -86,7 +90,8 @@ enum { MAX_PLACES = 1024 };
 extern place barriers[MAX_PLACES];
 
 /* -- for race_check.cpp -- */
-/* `now` grows by one when threads go on from a barrier; the rest is what it was then. So an access at
+/* `now` grows by one when threads go on from a barrier; the rest is what it was then. So an access
+ * at
  * `now` == t comes before that barrier if t is less than what stands here. */
 struct times {
     u32 now, launch, run /* of the group, from its start */, barrier, warp[MAX_THREADS / 32];
@@ -132,7 +137,8 @@ extern "C" uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 #define __syncthreads_and(v) ((int)cpu::group(cpu::ALL, (v) != 0, LMC_PLACE))
 #define __syncwarp() ((void)cpu::warp(cpu::SYNC, 0xFFFFFFFFu, 0, 0, LMC_PLACE))
 
-/* -- warp primitives: values without an order of memory (CUDA C++ Programming Guide, warp shuffle, vote and match functions) -- */
+/* -- warp primitives: values without an order of memory (CUDA C++ Programming Guide, warp shuffle,
+ * vote and match functions) -- */
 #define __ballot_sync(mask, v) ((u32)cpu::warp(cpu::BALLOT, mask, (v) != 0, 0, LMC_PLACE))
 #define __all_sync(mask, v) ((int)cpu::warp(cpu::ALL, mask, (v) != 0, 0, LMC_PLACE))
 #define __any_sync(mask, v) ((int)cpu::warp(cpu::ANY, mask, (v) != 0, 0, LMC_PLACE))
@@ -144,7 +150,8 @@ extern "C" uint4 lmc_shared_memory[cpu::MAX_SHARED / sizeof(uint4)];
 #define __shfl_down_sync(mask, v, d) LMC_SHUFFLE(DOWN, mask, v, d)
 #define __shfl_xor_sync(mask, v, d) LMC_SHUFFLE(XOR, mask, v, d)
 
-/* -- atomics, without an order of memory: another thread's plain access to these bytes needs a barrier between -- */
+/* -- atomics, without an order of memory: another thread's plain access to these bytes needs a
+ * barrier between -- */
 #if defined(__clang__)
 #define LMC_UNSEEN __attribute__((noinline, no_sanitize("thread")))
 #else
@@ -208,7 +215,8 @@ static inline u32 __funnelshift_lc(u32 lo, u32 hi, u32 s)
 {
     return s >= 32 ? lo : (u32)(((u64)hi << 32 | lo) << s >> 32);
 }
-/* A selector is three bits in four; what the fourth does depends on how it is called, so it must be 0. */
+/* A selector is three bits in four; what the fourth does depends on how it is called, so it must
+ * be 0. */
 static inline u32 __byte_perm(u32 a, u32 b, u32 selectors)
 {
     const u64 v = (u64)b << 32 | a;

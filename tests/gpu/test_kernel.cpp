@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same refusal;
+ * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same
+ * refusal;
  * and what a kernel leaves to the CPU is of a kind that it may leave.
  *
  *     test_kernel BLOCKS             BLOCKS: written by tests/blocks.py --write
- *     test_kernel BLOCKS --barriers   leaves out one barrier at a time: each must be missed, but for those
+ *     test_kernel BLOCKS --barriers   leaves out one barrier at a time: each must be missed, but
+ * for those
  *                                    with the comment "spare: WHY" on their line
  *
- * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory (sanitizers). */
+ * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory
+ * (sanitizers). */
 #include <string>
 #include <vector>
 #include <sys/wait.h>
@@ -37,7 +40,8 @@ uint8_t *workspace(size_t size)
     return ws.data();
 }
 
-/* What a reader says of the block, whose run and file say what is in the flags: the checks of spec 5
+/* What a reader says of the block, whose run and file say what is in the flags: the checks of spec
+ * 5
  * which need those, in their order, and then those of a block. */
 lmc_status decode(gpu_case *c)
 {
@@ -66,7 +70,8 @@ void add(gpu_case c)
 
 /* -- one launch -- */
 
-/* Memory that ends where it is said to, at a place that is `align` more or less than a multiple of 16. */
+/* Memory that ends where it is said to, at a place that is `align` more or less than a multiple of
+ * 16. */
 struct buffer {
     uint8_t *memory, *data;
     buffer(size_t size, size_t align, size_t pad = 0)
@@ -311,8 +316,6 @@ void add_largest()
 
 /* -- barriers, one left out at a time -- */
 
-enum { EVERY = 4 }; /* one in so many blocks is enough for that */
-
 /* Whether the line of the source says that nobody need miss the barrier. */
 bool is_spare(const cpu::place &barrier)
 {
@@ -338,8 +341,8 @@ int run_without(int barrier)
         alarm(60); /* what waits for ever */
         cpu::left_out = barrier;
         t_failed = 0;
-        run(false, EVERY);
-        run(true, EVERY);
+        run(false, 1);
+        run(true, 1);
         _exit(t_failed != 0);
     }
     if (child < 0 || waitpid(child, &status, 0) != child) abort();
@@ -348,8 +351,8 @@ int run_without(int barrier)
 
 void test_barriers()
 {
-    run(false, EVERY);
-    run(true, EVERY);
+    run(false, 1);
+    run(true, 1);
     CHECK(run_without(-1) == 0);
     for (const cpu::place &barrier : cpu::barriers) {
         if (!barrier.name || is_spare(barrier)) continue;
