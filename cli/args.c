@@ -64,7 +64,7 @@ static int fail_option(const struct arguments *a, const struct option *o)
     for (unsigned verb = 0; verb <= VERB_SERIES_ADD; verb++)
         if (takers >> verb & 1) {
             left--;
-            add_text(&list, "%s%s", verbs[verb].said, left > 1 ? ", " : left ? " and " : "");
+            append_text(&list, "%s%s", verbs[verb].said, left > 1 ? ", " : left ? " and " : "");
         }
     const int code = fail_usage(a, "%s is for %s", name, list);
     free(list);

@@ -15,7 +15,8 @@ static int fail_topic(const char *name)
 {
     char *topics = copy_text("");
     for (const char *const *line = help_lines; *line; line++)
-        if (begins_topic(*line)) add_text(&topics, "%s%s", *topics ? ", " : "", *line + MARK_SIZE);
+        if (begins_topic(*line))
+            append_text(&topics, "%s%s", *topics ? ", " : "", *line + MARK_SIZE);
     const int code = fail(CODE_USAGE, NULL, "no help on '%s'; topics: %s", name, topics);
     free(topics);
     return code;

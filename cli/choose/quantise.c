@@ -272,10 +272,10 @@ static void explain_quantizer(struct choice *c, const char *why)
     }
     free(c->reason);
     c->reason = format_text("a grid, %u points in use", info.n_codes);
-    if (c->has_second) add_text(&c->reason, ", scaled by the second moment");
+    if (c->has_second) append_text(&c->reason, ", scaled by the second moment");
     else
-        add_text(&c->reason, ", scales for groups of %llu%s%s",
-                 (unsigned long long)choose_group(c->tensor), *why ? ": " : "", why);
+        append_text(&c->reason, ", scales for groups of %llu%s%s",
+                    (unsigned long long)choose_group(c->tensor), *why ? ": " : "", why);
 }
 
 static void say_choice(const struct choice *c, const struct members *m)

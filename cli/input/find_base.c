@@ -354,14 +354,15 @@ static void list_places(char **text, const struct places *p, const char *name,
         if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
     if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;
-    if (n == 0) add_text(text, "; no other .lmc file is %s", where);
-    else if (n == 1) add_text(text, "; the only other .lmc file %s does not restore that", where);
+    if (n == 0) append_text(text, "; no other .lmc file is %s", where);
+    else if (n == 1)
+        append_text(text, "; the only other .lmc file %s does not restore that", where);
     else
-        add_text(text, "; none of the %llu other .lmc files %s restores that",
-                 (unsigned long long)n, where);
+        append_text(text, "; none of the %llu other .lmc files %s restores that",
+                    (unsigned long long)n, where);
     if (shown)
-        add_text(text, ": %.150s is %s", shown->path,
-                 format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
+        append_text(text, ": %.150s is %s", shown->path,
+                    format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
 /* Arguments that need a base, too, which is nowhere: all is said at once. */
@@ -393,10 +394,10 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
             memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
         if (n_given++ < MOST)
-            add_text(&list, "%s%.100s is %s", *list ? ", " : "; given: ", b->name,
-                     format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
+            append_text(&list, "%s%.100s is %s", *list ? ", " : "; given: ", b->name,
+                        format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
     }
-    if (n_given > MOST) add_text(&list, " and %llu more", (unsigned long long)(n_given - MOST));
+    if (n_given > MOST) append_text(&list, " and %llu more", (unsigned long long)(n_given - MOST));
     list_places(&list, &o->bases->places, name, made_with);
     int code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
                     made_with && !has_suffix(made_with) ? ": no " SUFFIX
@@ -419,9 +420,9 @@ void say_unused_bases(int all_must_be, const struct options *o)
         const struct base *b = &o->bases->list[i];
         n_used += b->is_used != 0;
         if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a place to look */
-        if (n_unused++ < 4) add_text(&list, "%s%.150s", *list ? ", " : "", b->name);
+        if (n_unused++ < 4) append_text(&list, "%s%.150s", *list ? ", " : "", b->name);
     }
-    if (n_unused > 4) add_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
+    if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
     if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "not needed of the bases: %s%s", list,
             all_must_be ? "; the first is taken, and what that needs itself" : "");

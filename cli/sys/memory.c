@@ -60,7 +60,7 @@ char *format_text(const char *format, ...)
     return text;
 }
 
-void add_text(char **text, const char *format, ...)
+void append_text(char **text, const char *format, ...)
 {
     va_list list;
     va_start(list, format);

@@ -44,7 +44,7 @@ char *format_list(const char *format, va_list list);
 __attribute__((format(printf, 2, 3)))
 #endif
 void
-add_text(char **text, const char *format, ...);
+append_text(char **text, const char *format, ...);
 
 /* The first size bytes of text with a zero behind them, or all of it. To be freed. */
 char *copy_string(const char *text, size_t size);

@@ -96,9 +96,10 @@ static char *count_others(const struct series *s)
         for (size_t i = 0; i < s->n; i++)
             n += s->list[i].state != STATE_GONE &&
                  strcmp(condition_of_entry(&s->list[i]), words[k]) == 0;
-        if (n) add_text(&text, "%s%llu %s", *text ? ", " : " (", (unsigned long long)n, words[k]);
+        if (n)
+            append_text(&text, "%s%llu %s", *text ? ", " : " (", (unsigned long long)n, words[k]);
     }
-    if (*text) add_text(&text, ")");
+    if (*text) append_text(&text, ")");
     return text;
 }
 

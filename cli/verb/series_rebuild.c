@@ -76,9 +76,9 @@ static void add_names(char **text, const char *what, const struct series *old,
     size_t n = 0;
     for (size_t i = 0; i < old->n; i++)
         if (marks[i] == mark && n++ < MOST)
-            add_text(text, "%s%s%.60s", n == 1 ? what : ", ", n == 1 ? ": " : "",
-                     old->list[i].name);
-    if (n > MOST) add_text(text, " and %llu more", (unsigned long long)(n - MOST));
+            append_text(text, "%s%s%.60s", n == 1 ? what : ", ", n == 1 ? ": " : "",
+                        old->list[i].name);
+    if (n > MOST) append_text(text, " and %llu more", (unsigned long long)(n - MOST));
 }
 
 enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
