@@ -113,7 +113,7 @@ LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
 	@printf '%s\n' '#define LMC_IMPLEMENTATION' '#include "lmc.h"' '#include "lmc_salvage.h"' \
-	    >build/library/lmc.c
+	    '#include "lmc_extra.h"' >build/library/lmc.c
 	$(call say,CC build/library/lmc.c)$(COMPILE) -fPIC $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/library/lmc.c -o build/library/lmc.o
 	@rm -f $@
@@ -128,12 +128,28 @@ build/liblmc.so.1: build/liblmc.a
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
-build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
+build/python/lmc.o: lmc.h include/lmc_cuda.h
+	@mkdir -p $(@D)
+	@printf '#include "%s"\n' lmc.h lmc_cuda.h >build/python/lmc.c
+	$(call say,CC build/python/lmc.c)$(COMPILE) -fPIC -fvisibility=hidden $(LIBRARY_FLAGS) \
+	    -DLMC_IMPLEMENTATION -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/python/lmc.c -o $@
+build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/python/lmc.o
 	@mkdir -p $(@D)
 	$(call say,CC $@)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
-	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
+	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -Iinclude \
+	    -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ $(LDFLAGS) -pthread
+	    python/src/*.c $(FORMATS) build/python/lmc.o -o $@ $(LDFLAGS) -pthread -ldl
+
+# Stand-ins for the driver and NVRTC, which run the kernels of src/gpu/decode.cu on the CPU.
+gpu-stand-ins: build/gpu/libcuda.so.1 build/gpu/libnvrtc.so.12
+build/gpu/libcuda.so.1: FAKE_FLAGS = tests/gpu/cuda_on_cpu.cpp
+build/gpu/libnvrtc.so.12: FAKE_FLAGS = -DFAKE_NVRTC
+build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda_on_cpu.h \
+    $(wildcard src/gpu/*.cu)
+	@mkdir -p $(@D)
+	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
+	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
@@ -298,6 +314,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean \
-    FORCE
+.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long \
+    test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall \
+    clean FORCE

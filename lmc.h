@@ -23,10 +23,18 @@
  *
  *       lmc_compress             a buffer; lmc_compress_file: a file
  *       lmc_decompress           the same back; lmc_decompress_file
- *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish;
+ *                                in include/lmc_extra.h
  *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
  *                                lmc_reader_find_tensor
  *       lmc_snapshot_restore     all files of a snapshot
+ *
+ *   What fewer programs want stands in headers of its own, to be included behind this one.
+ *   include/lmc_extra.h: lmc_pool and descriptors of POSIX, lmc_quantizer_fit, lmc_changes_add,
+ *   lmc_writer_add_arrays and _copy_file, lmc_file_identify and lmc_base_identify,
+ *   lmc_reader_recover_quantizer, _can_restore_in_place, _read_snapshot_hash, _read_content_hash,
+ *   _get_section, _read_section, _encoded_size, _encoded_range.
+ *   include/lmc_salvage.h: damaged files.
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -62,12 +70,11 @@
  *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
- *   quantise   quantizer fit_sample fit_scales fit_error fit_grid fit
- *   tensor     wave pool tensor encode_tensor decode_tensor changes
+ *   quantise   quantizer
+ *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
- *              writer restore index reader reader_info find in_place requantise open identify
- *              memory stdio copy one_call arrays
+ *              writer restore index reader reader_info find open memory stdio one_call
  */
 #ifndef LMC_H
 #define LMC_H
@@ -91,11 +98,6 @@
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
  *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
- *
- * These add to it, for systems that have more than the C library:
- *
- *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
- *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
@@ -215,6 +217,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -306,6 +309,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -314,18 +318,6 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
-
-#ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
- * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
- * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
- * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
-typedef struct lmc_pool lmc_pool;
-LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
-/* Valid as long as the pool; NULL for NULL. */
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
-/* Nothing may use the pool any more. NULL allowed. */
-LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 /* -- layer 1: blocks --
@@ -402,6 +394,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -409,14 +404,11 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
+ * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
+ * include/lmc_extra.h.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
  * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
-#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
@@ -437,35 +429,9 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-typedef struct lmc_quantizer_options {
-    size_t struct_size;   /* as of a block's */
-    enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
-    enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
-                                 element that is not zero. 0: the coarsest one that keeps to the
-                                 bound */
-    enum lmc_measure measure; /* of the bound */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
-    double bound;             /* above 0, below 1 */
-    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
-                                    all zero */
-    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
-    void *alloc_user;
-} lmc_quantizer_options;
-
-/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
- * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
- * stay. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
-                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -545,24 +511,6 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
-
-#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
-typedef struct lmc_changes {
-    uint32_t *indices;
-    void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
-} lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
- * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
-LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
-                           unsigned width, uint32_t first, size_t *n_compared);
-#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -698,13 +646,6 @@ LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
-#ifdef LMC_POSIX
-/* The same for file descriptors. A source moves the descriptor's offset. */
-LMC_API lmc_sink lmc_fd_sink(int fd);
-LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
-#endif
-
 #ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_writer_begin_file; all of its bytes in order, in pieces of any size
@@ -773,28 +714,6 @@ LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
-/* An array in memory, to be a tensor of a file. */
-typedef struct lmc_array {
-    const char *name;     /* UTF-8 */
-    enum lmc_dtype dtype; /* not LMC_AUTO */
-    unsigned rank;
-    const uint64_t *shape; /* rank entries, outermost first */
-    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
-} lmc_array;
-
-/* An entry of the __metadata__ of a safetensors file. */
-typedef struct lmc_text {
-    const char *key;   /* UTF-8 */
-    const char *value; /* UTF-8 */
-} lmc_text;
-
-/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
- * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
- * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
-LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
-                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
  * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
@@ -962,23 +881,6 @@ LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t
  * gave. */
 LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
                                   uint64_t offset, void *dst, size_t size);
-/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
- * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
- * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
-LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
-/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
- * the snapshot says it; no content is compared. Errors as above. */
-LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, uint8_t hash[32]);
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
- * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
-LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
-                                        lmc_twin *twin);
-#endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
@@ -989,47 +891,13 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
  * are in another order than in the base, a block may be decoded for each of them, and the factors
  * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
- * and sizes, and what predicts an element lies where the element will lie. If the reader was not
- * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
-LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
-#ifndef LMC_NO_ENCODER
-/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
- * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
- * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
-LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
-#endif
-/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
- * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
-                             const lmc_parallel *parallel, void *alloc_user);
-/* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                    const void **value, size_t *size);
-/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
- * there is none. */
-LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
-/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
 LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
                                     size_t *size);
-/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
- * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size, uint64_t *encoded_size);
-/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last. To fetch at once, from a source that is far away, what
- * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
-                                    uint64_t size, uint64_t *encoded_offset,
-                                    uint64_t *encoded_size);
-
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
  * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
@@ -1119,14 +987,6 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #include <string.h>
 #include <limits.h>
-#ifdef LMC_PTHREADS
-#include <pthread.h>
-#endif
-#ifdef LMC_POSIX
-#include <errno.h>
-#include <sys/types.h>
-#include <unistd.h>
-#endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
  * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
@@ -1339,6 +1199,8 @@ static const struct {
                 "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
     LMC__STATUS(LMC_ERR_CHANGED,
                 "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_DEVICE,
+                "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
     LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
                                  "0.4: 0.5), or a newer one"),
@@ -1654,6 +1516,7 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
+#ifndef LMC_NO_ENCODER
 /* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
  * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
  * the same one. */
@@ -1664,6 +1527,7 @@ typedef struct lmc__parted {
     uint8_t *mask, *left, *right;
     size_t n_right; /* result */
 } lmc__parted;
+#endif
 
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
@@ -1735,12 +1599,14 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+#ifndef LMC_NO_ENCODER
 /* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
  * was predicted, `width` bytes each, one behind another. */
 typedef struct lmc__changed {
     uint32_t *place;
     uint8_t *now, *before;
 } lmc__changed;
+#endif
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -2941,9 +2807,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2974,16 +2840,16 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
+    }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
     INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
     {                                                                                              \
         return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
-    }
-#ifndef LMC_NO_ENCODER
-#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    }                                                                                              \
     INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
                                       enum lmc__order order)                                       \
     {                                                                                              \
@@ -12188,14 +12054,6 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
 } lmc__quantized_head;
 
-#ifndef LMC_NO_ENCODER
-/* The layout, in the header of a block that was checked. */
-LMC__INLINE int lmc__is_quantized(const uint8_t *block)
-{
-    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
-}
-#endif
-
 /* The 32 bytes that every payload begins with:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
@@ -12292,25 +12150,6 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     }
     return LMC_OK;
 }
-
-#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
-/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. */
-static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
-                                                const uint8_t *src, const lmc_block_info *info,
-                                                void *ws, size_t ws_size)
-{
-    lmc__decoder d;
-    uint8_t *spare;
-    d.k = k;
-    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
-    d.in = src + LMC_BLOCK_HEADER_SIZE;
-    d.end = src + info->encoded_size;
-    spare = lmc__push_list(&d.stack, info->n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    return lmc__get_quantized_head(&d, head, info, spare);
-}
-#endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
  * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
@@ -12591,24 +12430,6 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
-/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
-static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
-{
-    q->info.is_lossless = 1;
-    q->info.reason = reason;
-    return LMC_OK;
-}
-
-/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
- *
- *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
-static uint32_t lmc__max_points(const lmc__grid *grid)
-{
-    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
-    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
-}
-
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
  * to what decoding will give. Groups count from the tensor's first byte; second is of the same
  * elements. */
@@ -12692,769 +12513,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
-#endif
-
-/* == quantise/fit_sample.h ===================================================================== */
-
-/* The state of a fit, and its sample.
- *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
- * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-#define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than
- * twice as many; it is all of a tensor that has less than twice as many. */
-#define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
-#define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
-
-typedef uint32_t lmc__q32; /* see fit_error.h */
-
-/* 0.5 MiB, allocated while a fit lasts. */
-typedef struct lmc__fit {
-    const lmc__kernels *k;
-    const lmc_quantizer_options *options;
-    lmc_source elements;
-    lmc_quantizer *q; /* What is being made; not yet of use to others. */
-    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
-     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
-    uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
-    uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
-    const uint8_t *x, *s;
-    /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
-     * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
-    uint32_t counts[LMC__SYMBOLS], first, last;
-    const char *obstacle;
-    uint64_t bits, bits_of_others;
-    lmc__q32 error;
-} lmc__fit;
-
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
- * may be quantised, too. */
-static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
-{
-    const lmc_quantizer_options *const o = f->options;
-    const lmc__quant_params *const q = &f->q->params;
-    const size_t size = n * q->width;
-    LMC__TRY(f->elements.read_at(f->elements.user, first * q->width, f->chunk, size));
-    f->x = lmc__widen(f->wide, f->chunk, n, q->width);
-    f->s = NULL;
-    if (!q->is_predicted) return LMC_OK;
-    LMC__TRY(
-        o->second_elements.read_at(o->second_elements.user, first * q->width, f->second, size));
-    if (o->second)
-        LMC__TRY(lmc_quantizer_apply(o->second, first * q->width, f->second, size, NULL));
-    f->s = lmc__widen(f->wide_second, f->second, n, q->width);
-    return LMC_OK;
-}
-
-/* A sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks. The last chunk may be shorter.
- *
- *     elements    |####|    |    |####|    |    |####|    |    |####
- *                  chunk         stride = 3 chunks */
-static uint64_t lmc__get_stride(const lmc_quantizer *q, uint64_t sample)
-{
-    return q->n < sample ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / sample);
-}
-
-static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
-{
-    return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* == quantise/fit_scales.h ===================================================================== */
-
-/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
- *
- * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
- * the whole tensor.
- *
- * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
- * eps.
- *
- * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
- * the next, and a difference of bits is a ratio of floats, within 6 %. */
-
-/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
-#define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
-/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
-#define LMC__SCALE_STEP ((int32_t)1 << 16)
-#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
-
-static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
-{
-    return (int32_t)(v < low ? low : v > high ? high : v);
-}
-
-static uint16_t lmc__clamp_scale(const lmc__grid *grid, int32_t scale)
-{
-    return (uint16_t)lmc__clamp(
-        scale, (int32_t)(LMC__MIN_SCALE >> 16),
-        (int32_t)((grid->is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16));
-}
-
-static int32_t lmc__to_logarithm(float v)
-{
-    int32_t bits;
-    memcpy(&bits, &v, 4);
-    return bits;
-}
-
-/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
- * are left out; a group that has nothing else gets the least scale.
- *
- * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
- * side of zero. A logarithmic one has M in its middle.
- *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
- * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
-static enum lmc_status lmc__fit_scales(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t group_size = q->params.group_size;
-    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
-    uint64_t at, sum = 0, count = 0;
-    uint16_t *scales;
-    size_t n;
-    if (q->n / group_size > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    q->n_groups = (size_t)((q->n + group_size - 1) / group_size);
-    scales = (uint16_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_groups * sizeof scales[0]);
-    if (!scales) return LMC_ERR_MEMORY;
-    q->params.scales = scales;
-    for (at = 0; at < q->n; at += n) {
-        size_t i, part;
-        n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i += part) {
-            const uint64_t group = (at + i) / group_size,
-                           end = lmc__min64((group + 1) * group_size, q->n);
-            uint32_t normal;
-            part = (size_t)lmc__min64(n - i, end - at - i);
-            sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
-            count += normal;
-            /* The group ends here, not with the chunk alone. */
-            if (at + i + part == end) {
-                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
-                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
-                sum = count = 0;
-            }
-        }
-    }
-    return LMC_OK;
-}
-
-/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
- * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
- * those of 1. */
-static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
-{
-    const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
-    return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
-}
-
-/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
- * the grid reaches. Few that are far above all others, as where the second moment is lost, become
- * exceptions.
- *
- * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
- * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
- * 14 octaves. */
-static enum lmc_status lmc__fit_bias(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    lmc__grid *const grid = &q->params.grid;
-    const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
-     * 2^-256 on. */
-    int64_t largest = INT64_MIN / 2;
-    uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
-    uint64_t at;
-    size_t i;
-    grid->floor = lmc__get_floor(f->options);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i++) {
-            const uint32_t v = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF,
-                           p = lmc__load32(f->s + 4 * i) & 0x7FFFFFFF;
-            const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
-            if (!lmc__is_normal(v) || p > 0x7F800000) continue;
-            if (ratio > largest) largest = ratio;
-            octaves[(ratio >> 23) + 256]++;
-            total++;
-        }
-    }
-    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
-     * its end is usual, too. */
-    while (octave > 0 && above <= total / 8192) above += octaves[--octave];
-    if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
-        largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
-    largest -= 14 * (int64_t)LMC__OCTAVE;
-    grid->bias = lmc__clamp(largest, -LMC__MAX_BIAS, LMC__MAX_BIAS);
-    return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
-}
-
-/* All points that there may be, as many on either side of the scale. */
-static void lmc__reset_grid(lmc__grid *grid)
-{
-    grid->n_points = lmc__max_points(grid);
-    grid->min = -(int32_t)(grid->n_points / 2);
-}
-
-/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
- * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
- * bits of a float. Those at the format's limits stay there. */
-static void lmc__coarsen(lmc_quantizer *q, int32_t by)
-{
-    lmc__grid *const grid = &q->params.grid;
-    size_t i;
-    if (grid->is_log) {
-        const int32_t bits = lmc__to_logarithm((float)grid->step) + by;
-        float step;
-        memcpy(&step, &bits, 4);
-        grid->step = step < 16777216.0f ? (uint32_t)step : 1u << 24;
-        lmc__reset_grid(grid);
-    } else if (q->params.is_predicted)
-        grid->bias = lmc__clamp((int64_t)grid->bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
-    else
-        for (i = 0; i < q->n_groups; i++)
-            q->params.scales[i] =
-                lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
-}
-
-/* == quantise/fit_error.h ====================================================================== */
-
-/* What quantising loses, in integers: every machine must find the same grid.
- *
- * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
- *
- *   RELATIVE  the largest change of an element, over the element
- *   NMSE      the sum of squared changes, over the sum of squares
- *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
- *
- * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
- * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
-
-#define LMC__Q32_ONE 4294967296.0
-#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
-
-/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is: rounded down, bit by bit from the top. A
- * bit stays if the square still fits. */
-static lmc__q32 lmc__root_q32(lmc__q32 v)
-{
-    uint32_t root = 0, bit;
-    for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
-        if ((uint64_t)(root | bit) * (root | bit) <= (uint64_t)v << 32) root |= bit;
-    return root;
-}
-
-/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
-static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
-{
-    const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
-    return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
-}
-
-/* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
- *
- * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
- * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
- * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
- * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
- * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
- * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
- * BF16. So a step of `s` octaves makes a change of s / 2.
- *
- * Of the others it is the root mean square. An even error within one step has the mean square 1/12.
- * A float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error over m
- * in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update moves half as far as its second moment, by the root. */
-static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
-{
-    uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
-    if (measure != LMC_MEASURE_RELATIVE) octaves = octaves * 4709 / 1000;
-    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* 2^23 numbers to an octave, of 2^32 */
-}
-
-static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
-{
-    uint64_t error = (uint64_t)step << 9;
-    if (measure != LMC_MEASURE_RELATIVE) error = error * 1000 / 4709;
-    error = measure == LMC_MEASURE_NMSE ? error * error >> 32 : error / 2;
-    return (lmc__q32)lmc__min64(error, LMC__Q32_MAX);
-}
-
-/* Sums of squares, of up to 2^22 elements. Whole numbers add up to the same in any order. */
-typedef struct lmc__wide_sum {
-    uint64_t high, low;
-} lmc__wide_sum;
-
-LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
-{
-    sum->low += v;
-    sum->high += sum->low < v;
-}
-
-/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
-static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
-{
-    while (a.high | b.high | a.low >> 32) {
-        a.low = a.low >> 1 | a.high << 63;
-        b.low = b.low >> 1 | b.high << 63;
-        a.high >>= 1;
-        b.high >>= 1;
-    }
-    return b.low == 0 ? LMC__Q32_MAX : (lmc__q32)lmc__min64((a.low << 32) / b.low, LMC__Q32_MAX);
-}
-
-/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
-LMC__INLINE double lmc__power(int exponent)
-{
-    const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
-    double power;
-    memcpy(&power, &bits, 8);
-    return power;
-}
-
-/* Of the whole number v * weight / 2^24. */
-LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
-{
-    const int64_t whole = (int64_t)v;
-    const uint64_t weighted = (uint64_t)(whole < 0 ? -whole : whole) * weight >> 24;
-    return weighted * weighted;
-}
-
-/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
- * counts. */
-typedef struct lmc__losses {
-    lmc__wide_sum lost, all;
-    double unit; /* elements of groups are multiplied by it, to be whole numbers */
-} lmc__losses;
-
-/* The unit for elements of all groups: a 2^12th of the largest scale, or less. They are below 2^15
- * scales, so below 2^27 units. */
-static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
-{
-    lmc__losses losses = {{0, 0}, {0, 0}, 0};
-    uint16_t largest = (uint16_t)(LMC__MIN_SCALE >> 16);
-    size_t i;
-    for (i = 0; i < q->n_groups; i++)
-        if (q->params.scales[i] > largest) largest = q->params.scales[i];
-    losses.unit = lmc__power(11 + 127 - (largest >> 7));
-    return losses;
-}
-
-/* Adds what a strip of the chunk at hand loses: n elements from number `begin` on, which were
- * restored to y. Exceptions lose nothing, and are left out of both sums: one infinity would be all
- * of them. So are zeros, which are restored as zeros.
- *
- * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
- * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
- * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
- *
- * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
- * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
- * with 2^e <= scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is
- * 40 bits of 53. */
-static void lmc__add_losses(const lmc__fit *f, size_t begin, size_t n, const uint16_t *symbols,
-                            const uint8_t *y, lmc__losses *losses)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    double unit = losses->unit;
-    uint32_t weight = 1u << 24;
-    uint64_t lost = 0, all = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint32_t v_bits = lmc__load32(f->x + 4 * (begin + i)),
-                       w_bits = lmc__load32(y + 4 * i);
-        float v, w;
-        if (symbols[i] == LMC__EXCEPTION || v_bits == 0) continue;
-        if (q->is_predicted) {
-            const uint32_t scale =
-                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
-            unit = lmc__power(20 + 127 - (int)(scale >> 23));
-            weight = (1u << 24) / (2 * (0x80 | (scale >> 16 & 0x7F)));
-        }
-        memcpy(&v, &v_bits, 4);
-        memcpy(&w, &w_bits, 4);
-        lost += lmc__square(((double)v - (double)w) * unit, weight);
-        all += lmc__square((double)v * unit, weight);
-    }
-    lmc__add_wide(&losses->lost, lost);
-    lmc__add_wide(&losses->all, all);
-}
-
-static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measure)
-{
-    const lmc__q32 error = lmc__fraction(losses->lost, losses->all);
-    return measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) : error;
-}
-
-/* == quantise/fit_grid.h ======================================================================= */
-
-/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
- *
- * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
- * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
- * element. So the next grid is the one that should just do. */
-
-/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
- * If none holds the bound, the tensor is kept without loss. */
-#define LMC__MAX_MEASURES 16u
-#define LMC__MAX_COARSER 4u
-
-/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
- * for each of 256. */
-#define LMC__SCALE_BITS 12u
-
-/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
- * bits: as much as tables of 2^bits values took when coded. */
-#define LMC__SPARE_BITS ((11u << 16) / 32)
-
-/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
- * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
- *
- *     symbols          1 ......... first ....... last ......... n_points
- *     numbers                        1 .......... last - first + 1
- *     High, Low                    number >> low_bits, the low_bits lowest
- *
- * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
- * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample, of which n_zero are +0.
- *
- * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
- * embedding that never occurred would let all others be finer, for nothing. */
-LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
-{
-    lmc_quantizer *const q = f->q;
-    const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
-    const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
-    uint32_t first, last, s, codes[256] = {0};
-    const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
-    uint64_t bits, scales;
-    for (first = 1; first < scale && !f->counts[first];) first++;
-    for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
-    /* With signs, both symbols of the first point and of the last. */
-    f->first = first -= (first - 1) & sign;
-    f->last = last += last & sign;
-    q->params.low_bits = 0;
-    while ((last - first + 1) >> q->params.low_bits > 255) q->params.low_bits++;
-    q->info.n_codes = 0;
-    for (s = first; s <= last; s++) {
-        codes[(s - first + 1) >> q->params.low_bits] += f->counts[s];
-        if (f->counts[s]) q->info.n_codes++;
-    }
-    codes[0] += f->counts[0];
-    bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
-           ((uint64_t)q->params.low_bits * coded << 16) +
-           ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
-    scales = q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size;
-    f->bits = bits / n + scales;
-    memset(codes, 0, sizeof codes);
-    codes[0] = n_zero;
-    codes[1] = coded - n_zero;
-    bits -= (uint64_t)q->params.low_bits * n_zero << 16;
-    if (coded) bits -= lmc__min64(bits, lmc__entropy_q16(codes, coded));
-    f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
-}
-
-/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
- * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
- * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
- * element. */
-static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
-{
-    lmc_quantizer *const q = f->q;
-    const lmc__quant_params *const p = &q->params;
-    const enum lmc_measure measure = q->info.loss.measure;
-    lmc__losses losses = lmc__begin_losses(q);
-    uint16_t symbols[LMC__QUANTIZED_STRIP];
-    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
-    uint64_t at, seen = 0;
-    uint32_t n_zero = 0;
-    size_t i, j, n, part;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i += part) {
-            lmc__quant_source strip;
-            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            strip.elements = f->chunk + i * p->width;
-            strip.second = f->second + i * p->width;
-            strip.first = at + i;
-            strip.n = part;
-            if (p->grid.is_log)
-                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
-            else {
-                (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
-                lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
-                                &losses);
-            }
-            for (j = 0; j < part; j++) {
-                f->counts[symbols[j]]++;
-                n_zero += lmc__load32(f->x + 4 * (i + j)) == 0;
-            }
-        }
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->error =
-        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
-    lmc__measure_size(f, seen, n_zero);
-    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
-                      ? "more than 1 % of its elements are exceptions"
-                      : NULL;
-    return LMC_OK;
-}
-
-/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
- * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
-static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
-{
-    int32_t excess;
-    if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
-    excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
-    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
-    return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
-}
-
-/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
- * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
- * the step that follows from its bound.
- *
- * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
- * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
-LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
-{
-    const lmc_quantizer_options *const o = f->options;
-    const lmc__q32 bound = o->bits ? 0 : lmc__get_bound(o);
-    const uint64_t large = lmc__get_stride(f->q, LMC__LARGE_SAMPLE);
-    lmc__grid *const grid = &f->q->params.grid;
-    uint64_t stride = lmc__get_stride(f->q, LMC__SMALL_SAMPLE);
-    int is_first = 1, was_above = o->bits || grid->is_log;
-    unsigned i;
-    for (i = 0; i < LMC__MAX_MEASURES; i++) {
-        int32_t excess;
-        LMC__TRY(lmc__measure_grid(f, stride));
-        excess = lmc__find_excess(f, o->bits, bound);
-        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
-        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
-        if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
-                                            excess >= -2 * LMC__SCALE_STEP))) {
-            if (stride != large && (f->obstacle || !grid->is_log)) {
-                stride = large;
-                if (i) i--; /* that is not another grid */
-                continue;
-            }
-            if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
-            grid->min += (int32_t)((f->first - 1) >> grid->is_signed);
-            grid->n_points = (f->last - f->first + 1) >> grid->is_signed;
-            return LMC_OK;
-        }
-        if (excess > 0) {
-            was_above = 1;
-            excess += LMC__SCALE_STEP;
-        }
-        is_first = 0;
-        lmc__coarsen(f->q, o->bits ? excess : -excess);
-    }
-    return lmc__keep_lossless(f->q, o->bits ? "no grid is so small" : "no grid holds the bound");
-}
-
-/* == quantise/fit.h ============================================================================ */
-
-/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
- * cannot be quantised well is kept as it is, with the reason: that is no error.
- *
- *   second moment          logarithmic grid
- *   first, with a second   updates; RELATIVE: logarithmic grid
- *   anything else          linear grid; RELATIVE: logarithmic grid
- *
- * What is done, in this order:
- *
- *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   a grid that does              a pass for each that is tried           fit_grid.h
- *
- * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
- * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
- *
- * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
- * not correctness. */
-
-/* Elements. Below, scales for each block are not worth it. */
-#define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. */
-#define LMC__DEFAULT_GROUP 256u
-#define LMC__LEAST_GROUP 16u
-
-/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
- * as many (LMC__MIN_QUANTIZED). */
-LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
-{
-    const lmc_quantizer *const q = f->q;
-    const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
-                 cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
-                 chunk = LMC__FIT_CHUNK * q->params.width;
-    lmc_block_options options;
-    enum lmc_status status;
-    uint8_t *ws;
-    size_t size;
-    LMC__TRY(f->elements.read_at(f->elements.user, (q->n - LMC__FIT_CHUNK) / 2 * q->params.width,
-                                 f->chunk, chunk));
-    ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
-    if (!ws) return LMC_ERR_MEMORY;
-    options = LMC_BLOCK_OPTIONS(f->options->dtype);
-    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
-    (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
-    if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
-    return status;
-}
-
-/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
- * format has no number for is as if it were not said. */
-static uint64_t lmc__get_group_size(uint64_t group)
-{
-    if (group == 0) return LMC__DEFAULT_GROUP;
-    if (group < LMC__LEAST_GROUP) group *= (LMC__LEAST_GROUP + group - 1) / group;
-    return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
-}
-
-/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First
- * moments are of updates about as large as 1: their grid is linear.
- *
- * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
- * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
- * 128. */
-LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
-{
-    const lmc_quantizer_options *const o = f->options;
-    lmc__quant_params *const q = &f->q->params;
-    q->grid.is_log =
-        f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
-    q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
-    q->is_predicted =
-        o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    if (q->grid.is_log) {
-        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
-                               : lmc__log_step(lmc__get_bound(o), o->measure);
-        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
-        if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
-    }
-    lmc__reset_grid(&q->grid);
-    if (q->is_predicted) return lmc__fit_bias(f);
-    q->group_size = lmc__get_group_size(o->group);
-    return lmc__fit_scales(f);
-}
-
-/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
- * worth it if it saves a tenth of what is coded without loss. */
-LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    uint64_t lossless;
-    LMC__TRY(lmc__try_lossless(f, &lossless));
-    LMC__TRY(lmc__begin_fit(f));
-    if (q->info.is_lossless) return LMC_OK;
-    LMC__TRY(lmc__fit_grid(f));
-    if (q->info.is_lossless) return LMC_OK;
-    q->info.is_grid = 1;
-    q->info.bits = (double)f->bits / 65536.0;
-    q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = f->error / LMC__Q32_ONE;
-    if (10 * f->bits > 9 * lossless)
-        return lmc__keep_lossless(q, "it would not be a tenth smaller");
-    return LMC_OK;
-}
-
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
- * prediction itself. */
-LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
-                                                        const lmc_quantizer_options *o)
-{
-    const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
-    const lmc_quantizer *const second = o->second;
-    if (width == 0 || elements->size % width || (unsigned)o->role > LMC_ROLE_SECOND_MOMENT ||
-        o->generation > 254)
-        return LMC_ERR_ARGUMENT;
-    if (o->bits
-            ? o->bits < 4 || o->bits > 8
-            : !(o->bound > 0) || !(o->bound < 1) || (unsigned)o->measure - 1 > LMC_MEASURE_NMSE - 1)
-        return LMC_ERR_ARGUMENT;
-    if (!o->second_elements.read_at) return LMC_OK;
-    if (o->second_elements.size != elements->size ||
-        (second && (second->n != elements->size / width || second->params.width != width ||
-                    second->params.is_predicted)))
-        return LMC_ERR_ARGUMENT;
-    return LMC_OK;
-}
-
-static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
-{
-    if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
-    if (q->n < LMC__MIN_QUANTIZED) return "it has fewer than 16,384 elements";
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE && o->role == LMC_ROLE_OTHER)
-        return "only moments have an update";
-    return NULL;
-}
-
-/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
- * nothing is left, and *quantizer is not touched. */
-LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
-                                                    const lmc_source *elements,
-                                                    const lmc_quantizer_options *options)
-{
-    enum lmc_status status = LMC_OK;
-    lmc_quantizer_options o;
-    const char *obstacle;
-    lmc_quantizer *q;
-    lmc__fit *f;
-    if (!quantizer || !elements || !elements->read_at || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    LMC__TRY(lmc__check_fit_options(elements, options));
-    q = (lmc_quantizer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *q);
-    if (!q) return LMC_ERR_MEMORY;
-    memset(q, 0, sizeof *q);
-    q->alloc_user = options->alloc_user;
-    q->info.reason = "";
-    q->params.width = lmc_dtype_width(options->dtype);
-    q->n = elements->size / q->params.width;
-    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
-    q->info.loss.measure = options->bits == 0                ? options->measure
-                           : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
-                                                             : LMC_MEASURE_UPDATE;
-    obstacle = lmc__find_obstacle(q, options);
-    if (obstacle) (void)lmc__keep_lossless(q, obstacle);
-    else {
-        f = (lmc__fit *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *f);
-        if (f) {
-            f->k = lmc__get_kernels();
-            f->options = options;
-            f->elements = *elements;
-            f->q = q;
-            status = lmc__fit_quantizer(f);
-            (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
-        } else status = LMC_ERR_MEMORY;
-    }
-    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
-    if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
-    if (status != LMC_OK) lmc_quantizer_free(q);
-    else *quantizer = q;
-    return status;
-}
-
 #endif
 
 /* == tensor/wave.h ============================================================================= */
@@ -13559,134 +12617,6 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);
     return LMC_OK;
 }
-
-/* == tensor/pool.h ============================================================================= */
-
-/* LMC_PTHREADS: a pool of threads, for callers who have none.
- *
- *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
- *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
- *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
-#if defined(LMC_PTHREADS)
-typedef struct lmc__pool_thread {
-    lmc_pool *pool;
-    pthread_t thread;
-    unsigned worker;
-} lmc__pool_thread;
-
-struct lmc_pool {
-    lmc_parallel parallel;
-    pthread_mutex_t run_lock, lock;
-    pthread_cond_t work, done;
-    lmc_task task; /* of the wave that runs */
-    void *arg;
-    size_t next, n_tasks, n_left;
-    int is_closing;
-    unsigned n_started; /* threads, which have the workers 1 .. n_started */
-    void *alloc_user;
-    lmc__pool_thread threads[1]; /* n_workers - 1 of them */
-};
-
-static size_t lmc__pool_size(unsigned n_workers)
-{
-    return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
-}
-
-/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
-static void lmc__work_off(lmc_pool *pool, unsigned worker)
-{
-    while (pool->next < pool->n_tasks) {
-        const size_t index = pool->next++;
-        (void)pthread_mutex_unlock(&pool->lock);
-        pool->task(pool->arg, index, worker);
-        (void)pthread_mutex_lock(&pool->lock);
-        if (--pool->n_left == 0) (void)pthread_cond_broadcast(&pool->done);
-    }
-}
-
-static void *lmc__pool_main(void *arg)
-{
-    lmc__pool_thread *const me = (lmc__pool_thread *)arg;
-    lmc_pool *const pool = me->pool;
-    (void)pthread_mutex_lock(&pool->lock);
-    while (!pool->is_closing) {
-        lmc__work_off(pool, me->worker);
-        if (!pool->is_closing) (void)pthread_cond_wait(&pool->work, &pool->lock);
-    }
-    (void)pthread_mutex_unlock(&pool->lock);
-    return NULL;
-}
-
-static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
-{
-    lmc_pool *const pool = (lmc_pool *)user;
-    (void)n_workers;
-    if (n_tasks == 0) return;
-    (void)pthread_mutex_lock(&pool->run_lock);
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->task = task;
-    pool->arg = arg;
-    pool->next = 0;
-    pool->n_tasks = pool->n_left = n_tasks;
-    (void)pthread_cond_broadcast(&pool->work);
-    lmc__work_off(pool, 0);
-    while (pool->n_left != 0) (void)pthread_cond_wait(&pool->done, &pool->lock);
-    pool->n_tasks = 0;
-    (void)pthread_mutex_unlock(&pool->lock);
-    (void)pthread_mutex_unlock(&pool->run_lock);
-}
-
-/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
-{
-    lmc_pool *p;
-    unsigned i;
-    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
-    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
-    if (!p) return LMC_ERR_MEMORY;
-    memset(p, 0, lmc__pool_size(n_workers));
-    p->alloc_user = alloc_user;
-    p->parallel.run = lmc__run_pool;
-    p->parallel.user = p;
-    p->parallel.n_workers = n_workers;
-    (void)pthread_mutex_init(&p->run_lock, NULL);
-    (void)pthread_mutex_init(&p->lock, NULL);
-    (void)pthread_cond_init(&p->work, NULL);
-    (void)pthread_cond_init(&p->done, NULL);
-    for (i = 0; i + 1 < n_workers; i++) {
-        p->threads[i].pool = p;
-        p->threads[i].worker = i + 1;
-        if (pthread_create(&p->threads[i].thread, NULL, lmc__pool_main, &p->threads[i]) != 0) break;
-        p->n_started++;
-    }
-    *pool = p;
-    return LMC_OK;
-}
-
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool)
-{
-    return pool ? &pool->parallel : NULL;
-}
-
-LMC_API void lmc_pool_free(lmc_pool *pool)
-{
-    unsigned i;
-    if (!pool) return;
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->is_closing = 1;
-    (void)pthread_cond_broadcast(&pool->work);
-    (void)pthread_mutex_unlock(&pool->lock);
-    for (i = 0; i < pool->n_started; i++) (void)pthread_join(pool->threads[i].thread, NULL);
-    (void)pthread_cond_destroy(&pool->done);
-    (void)pthread_cond_destroy(&pool->work);
-    (void)pthread_mutex_destroy(&pool->lock);
-    (void)pthread_mutex_destroy(&pool->run_lock);
-    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
-}
-#endif
 
 /* == tensor/tensor.h =========================================================================== */
 
@@ -14142,56 +13072,6 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
-#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* == tensor/changes.h ========================================================================== */
-
-/* What differs between two arrays, for receivers of a delta that take indices and values. It
- * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
- * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
- * longer than this. */
-
-/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
- * begins at element number `from`. */
-static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
-                             uint32_t from, unsigned width)
-{
-    uint8_t *const values = (uint8_t *)changes->values;
-    size_t j = n_before;
-    LMC__FOR_WIDTH(for (; j < changes->n; j++)
-                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
-}
-
-LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
-                                        size_t n, unsigned width, uint32_t first,
-                                        size_t *n_compared)
-{
-    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
-    size_t i = 0;
-    int is_full = 0;
-    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
-                   changes->indices && changes->values && (n == 0 || (src && base)) &&
-                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
-                   (uint64_t)first + n <= (uint64_t)1 << 32,
-               LMC_ERR_ARGUMENT);
-    while (i < n && !is_full) {
-        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
-        const uint32_t from = (uint32_t)(first + i);
-        size_t listed = 0;
-        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
-                                                now + i * w, before + i * w, n_part, w, from));
-        is_full = listed == SIZE_MAX;
-        changes->n = is_full ? changes->cap : listed;
-        lmc__take_values(changes, n_before, now + i * width, from, width);
-        if (!is_full) i += n_part;
-        else if (changes->n > n_before) /* on behind the last one that is listed */
-            i += changes->indices[changes->n - 1] - from + 1;
-    }
-    *n_compared = i;
-    return LMC_OK;
-}
-
-#endif
-
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
@@ -14472,8 +13352,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
-     * piece they are */
+    /* of all pieces of one block and one file, in the first of them; 0 in the others */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -14488,8 +13367,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
-     * ends; there is room. And what is known of both. */
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
+     * when the file ends; there is room. content, outside: the state of both */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
@@ -14820,8 +13699,8 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
- * keep their size, so a wave allocates nothing that one as large before it has not. */
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
+ * never shrink, so a wave allocates only if it is larger than all before. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
@@ -14979,10 +13858,13 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
- * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
- * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
- * that. */
+/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
+ * since:
+ *
+ * - with hashes, of a copy, which is what is encoded;
+ * - the sum of a block of planes is taken while it is encoded;
+ * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
+ *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -15124,8 +14006,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block at whose header that is uses nothing but what the file may use, as its own header
- * says. */
+/* The block, whose header is there, uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
@@ -15247,7 +14128,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -15301,7 +14182,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* A path whose digest that is, so far as it has gone, is of that sort. */
+/* Notes what the path is whose bytes sha has taken so far. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -15320,8 +14201,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
- * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
+ * those of the path before, so only directories whose names end behind them are noted. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -15554,7 +14435,7 @@ typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
     size_t stream;    /* that it is a part of, */
     uint64_t start;   /* and where in that it begins */
-    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described; /* 0: its FILE section is lost (salvage) */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -15565,7 +14446,7 @@ typedef struct lmc__listed_file {
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
     uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
     int is_unknown;           /* the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -15637,8 +14518,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Of the stream's files the number, in the list, of the one that has byte `position` of the
- * stream, or the stream's end: the first that does not end before. */
+/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
+ * the first file that does not end before it. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -15895,8 +14776,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
+ * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -15982,7 +14863,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry may refer to another one, and bytes of it that depend on that. */
+/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -16011,7 +14892,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest; n: entries before it. */
@@ -16137,7 +15018,7 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     return lmc__append_file_entry(out, file, 0);
@@ -16595,8 +15476,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Names and fingerprints of everything in the list that has them, which point into it, and that of
- * the snapshot, which they make. */
+/* items: the names and fingerprints of all files and tensors, which point into the list; then the
+ * snapshot's fingerprint, which is made of them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -16673,7 +15554,7 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -16752,7 +15633,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
+ * is of them and of this metadata. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -16990,7 +15872,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
+/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
@@ -17007,8 +15889,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind that byte of the stream, or belongs to a later one. */
+/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
+ * first that ends behind that byte of the stream, or is of a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -17074,8 +15956,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
- * one step deep, so that reading one never leads to another. */
+/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
+ * references are one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -18384,13 +17266,13 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
  * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base a file that is the base's waits only behind one that is not. */
+ * base files wait only from the first one on that the base does not have. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
  * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
@@ -18871,8 +17753,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
- * those, or zero if that is NULL. */
+/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
+ * to those of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -19106,8 +17988,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave; a prediction is read to where the block will be
  * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
- * cannot be. What is written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. What is
+ * written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -19157,8 +18039,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
- * has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
+ * delta has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -20255,8 +19137,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
- * coded bytes are. */
+/* What a reader tells of its snapshot without reading anything: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -20273,95 +19154,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_s
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
-}
-
-static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
-{
-    return (const lmc__ancillary *)(const void *)r->tables.ancillary.data + i;
-}
-
-LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *r, size_t i, char kind[5],
-                                               uint64_t *size)
-{
-    const lmc__ancillary *a;
-    if (!r || !kind || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->tables.ancillary.size / sizeof *a) return LMC_ERR_NOT_FOUND;
-    a = lmc__ancillary_at(r, i);
-    memcpy(kind, a->kind, 4);
-    kind[4] = 0;
-    *size = a->size - LMC__SECTION_HEADER_SIZE;
-    return LMC_OK;
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t i, void *dst,
-                                                          size_t dst_cap)
-{
-    const lmc__kernels *const k = r ? r->coder->wave.k : NULL;
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    char kind[5];
-    lmc__section section;
-    uint64_t size;
-    if (!dst) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
-    if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
-    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
-    LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
-    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
-    LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
- * hashes of content, too. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
-{
-    const lmc__tables *const t = &r->tables;
-    lmc__buffer *const body = &r->hashes;
-    size_t i;
-    for (i = 0; body->size == 0; i++) {
-        enum lmc_status status;
-        uint64_t size;
-        char kind[5];
-        int is_hash;
-        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        status = lmc_reader_read_section(r, i, body->data, body->size);
-        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
-        if (is_hash)
-            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
-                                              &r->coder->in[0]);
-        if (status != LMC_OK || !is_hash) body->size = 0;
-        LMC__TRY(status);
-    }
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
-{
-    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *tensor,
-                                                               uint8_t hash[32])
-{
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number;
-    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
-    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
-    return LMC_OK;
 }
 
 static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
@@ -20394,60 +19186,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
     LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
     if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
-}
-
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
-static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
-{
-    uint64_t rest = stored % size, whole = stored / size * x;
-    unsigned shift = 0;
-    while (size >> shift > UINT32_MAX) shift++;
-    return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
-}
-
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
-                                                          uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded_size)
-{
-    const lmc__stream *stream;
-    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (r->is_salvage) return LMC_ERR_LOST;
-    stream = lmc__stream_range(r, file_number, &offset, size);
-    if (!stream) return LMC_ERR_ARGUMENT;
-    *encoded_size = 0;
-    while (size != 0) {
-        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
-        const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
-        *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
-                         lmc__share(run->end - run->at, run->run.size, at);
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The first block of the first run, and the last one of the last. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t size,
-                                                           uint64_t *encoded_offset,
-                                                           uint64_t *encoded_size)
-{
-    const lmc__stream *stream;
-    uint64_t from = 0, to = 0, last;
-    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (r->is_salvage) return LMC_ERR_LOST;
-    stream = lmc__stream_range(r, file_number, &offset, size);
-    if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
-        last = offset + size - 1;
-        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
-        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
-    }
-    *encoded_offset = from;
-    *encoded_size = to - from;
-    return LMC_OK;
 }
 
 /* == snapshot/find.h =========================================================================== */
@@ -20528,284 +19266,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
     return LMC_OK;
 }
 
-/* == snapshot/in_place.h ======================================================================= */
-
-/* Whether a delta can be restored over the files of its base: each block is decoded where its
- * prediction lies, so that must have the very place, in a file of the same path and size, that what
- * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
- * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
- * bytes. */
-
-/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
- * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
-static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
-                                           const lmc_file *file)
-{
-    int next;
-    const lmc__item *const item = lmc__search_rows(items, file->path, 0, &next);
-    const lmc_file *const found = item ? base->get_file(base->user, item->file_number) : NULL;
-    return found && found->kind == file->kind && found->size == file->size ? found : NULL;
-}
-
-/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
- * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all.
- *
- * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
- * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
-{
-    const lmc__item *const item =
-        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t = file->tensors;
-    size_t i;
-    if (s->base == 0) return 1;
-    if (file->n_tensors == 0)
-        return s->base_offset == s->start &&
-               (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
-    if (i == file->n_tensors) return 0;
-    t += i;
-    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
-           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
-}
-
-static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
-                                 const lmc_file *file)
-{
-    const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i;
-    uint32_t k;
-    if (!file || stream->n_files != 1) return 0;
-    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
-        const lmc__run *run = &lmc__run_at(r, i)->run;
-        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
-    }
-    return 1;
-}
-
-/* Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
-{
-    const lmc_base *base = r ? r->origin.base : NULL;
-    enum lmc_status status = LMC_OK;
-    lmc__buffer items;
-    size_t i;
-    int can;
-    if (!r || !result) return LMC_ERR_ARGUMENT;
-    can =
-        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
-    lmc__init_buffer(&items, r->options.alloc_user);
-    if (can && base) status = lmc__sort_paths(base, &items);
-    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *const f = lmc__file_at(r, i);
-        can = lmc__is_file_in_place(r, f,
-                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
-    }
-    lmc__free_buffer(&items);
-    if (status == LMC_OK) *result = can;
-    return status;
-}
-
-/* == snapshot/requantise.h ===================================================================== */
-
-/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
- * the old file knows. With it the same elements come out, and about the same size. Blocks that come
- * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
- *
- * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
- *
- *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
- *     block 1   stored                                    -> nothing; scale 1 for its groups
- *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
- *     end                                                 -> code of each symbol, n_groups scales
- */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
- * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
-static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
-{
-    const uint64_t group_size = q->params.group_size,
-                   all = q->n / group_size + (q->n % group_size ? 1 : 0),
-                   doubled = lmc__min64(all, 2 * (uint64_t)q->n_groups),
-                   more = n > doubled ? n : doubled;
-    uint16_t *scales;
-    if (n <= q->n_groups) return LMC_OK;
-    if (more > SIZE_MAX / 4) return LMC_ERR_MEMORY;
-    scales =
-        (uint16_t *)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof scales[0],
-                                (size_t)more * sizeof scales[0]);
-    if (!scales) return LMC_ERR_MEMORY;
-    q->params.scales = scales;
-    while (q->n_groups < more) scales[q->n_groups++] = LMC__SCALE_OF_ONE;
-    return LMC_OK;
-}
-
-/* All that a block's head says but its scales, and which part of a group comes first. n_points
- * is not said by a head. */
-static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
-{
-    return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
-           a->table_size == b->table_size && a->group_size == b->group_size &&
-           a->grid.is_log == b->grid.is_log && a->grid.is_signed == b->grid.is_signed &&
-           a->grid.min == b->grid.min && a->grid.step == b->grid.step &&
-           a->grid.bias == b->grid.bias && a->grid.floor == b->grid.floor &&
-           memcmp(a->table, b->table, sizeof a->table) == 0;
-}
-
-/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
- * as can be numbered and, without a table, have a code. */
-static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
-{
-    q->is_predicted = head->is_predicted;
-    q->grid = head->grid;
-    q->low_bits = head->low_bits;
-    q->table_size = head->table_size;
-    memcpy(q->table, head->table, sizeof q->table);
-    q->group_size = head->group_size;
-    q->grid.n_points = lmc__max_points(&q->grid);
-    if (!q->table_size)
-        q->grid.n_points =
-            (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
-}
-
-/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
- *
- * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where the tensor's groups do. A group that begins in the
- * block before gets its scale twice; if a hostile file says two, the last one counts. */
-LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
-                                                    const uint8_t *src, const lmc_block_info *info,
-                                                    uint64_t first, int *is_other)
-{
-    lmc__quant_params *const p = &q->params;
-    lmc__quantized_head head;
-    if (!lmc__is_quantized(src)) return LMC_OK;
-    *is_other = 1;
-    if (info->width != p->width) return LMC_OK;
-    LMC__TRY(lmc__read_quantized_head(wave->k, &head, src, info, wave->workspaces,
-                                      wave->workspace_size));
-    if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
-    else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
-    if (!p->is_predicted) {
-        const uint64_t group = first / p->group_size;
-        /* Groups are counted from the tensor's first element. */
-        if (first % p->group_size != head.first) return LMC_OK;
-        LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
-        memcpy(p->scales + group, head.params.scales, head.n_groups * sizeof p->scales[0]);
-    }
-    *is_other = 0;
-    return LMC_OK;
-}
-
-/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
- * only of those in it, for BF16 may have been rounded to a neighbour. */
-LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
-{
-    lmc__quant_params *const p = &q->params;
-    uint32_t s;
-    unsigned code = 1;
-    if (p->table_size == 0) return LMC_OK;
-    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-    if (!p->codes) return LMC_ERR_MEMORY;
-    p->codes[0] = 0;
-    for (s = 1; s < LMC__SYMBOLS; s++) {
-        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
-            code++;
-        p->codes[s] = (uint8_t)code;
-    }
-    return LMC_OK;
-}
-
-/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction lies, which whoever codes it again must give. */
-LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                                        const lmc__listed_file *f,
-                                                        const lmc_tensor *t, lmc_twin *twin)
-{
-    const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    lmc__coder *const c = r->coder;
-    uint64_t block;
-    int is_other = 0;
-    /* Until the end proves otherwise. */
-    (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
-    if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
-        (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
-        run->conversion || (run->n_segments && run->segments->base == 0))
-        return LMC_OK;
-    LMC__TRY(lmc__load_rows(r, number, NULL));
-    LMC__TRY(lmc__set_coder(c, lmc__block_size_at(run, 0), 1, 0));
-    for (block = 0; block < run->n_blocks && !is_other; block++) {
-        const lmc__block_place *const place = lmc__block_at(r, number, block);
-        lmc_block_info info;
-        LMC__TRY(lmc__read_to(r, &c->in[0], place->at, place->size));
-        LMC__TRY(lmc__read_known_block(r, number, block, c->in[0].data, &info));
-        LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
-                                    block * run->block_size / q->params.width, &is_other));
-    }
-    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
-     * or the other way round, is not what an encoder writes. */
-    if (is_other || q->params.grid.n_points == 0 ||
-        q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
-        return LMC_OK;
-    LMC__TRY(lmc__set_codes(q));
-    if (!q->params.is_predicted) /* also of blocks that are not quantised */
-        LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
-    if (q->params.is_predicted && twin) {
-        twin->file_number = (size_t)run->segments->base - 1;
-        twin->offset = run->segments->base_offset;
-        twin->conversion = LMC_CONVERT_NONE;
-    }
-    /* Who does not ask for the twin cannot give the prediction. */
-    q->info.is_lossless = q->params.is_predicted && !twin;
-    q->info.reason = "";
-    q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = q->params.table_size ? q->params.table_size + 1 : 0;
-    return LMC_OK;
-}
-
-/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
- * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *t,
-                                                               lmc_quantizer **quantizer,
-                                                               lmc_twin *twin)
-{
-    enum lmc_status status = LMC_OK;
-    enum lmc_dtype dtype;
-    lmc_quantizer *q;
-    if (!quantizer || !r || r->is_salvage || file_number >= r->tables.listing.n_files || !t ||
-        t->offset > lmc__file_at(r, file_number)->file.size ||
-        t->size > lmc__file_at(r, file_number)->file.size - t->offset)
-        return LMC_ERR_ARGUMENT;
-    q = (lmc_quantizer *)LMC_REALLOC(r->options.alloc_user, NULL, 0, sizeof *q);
-    if (!q) return LMC_ERR_MEMORY;
-    memset(q, 0, sizeof *q);
-    q->alloc_user = r->options.alloc_user;
-    q->params.is_recovered = 1;
-    q->info.loss = t->loss;
-    dtype = lmc_dtype_find(t->dtype);
-    q->params.width = lmc_dtype_width(dtype);
-    q->n = t->size / q->params.width;
-    if ((dtype != LMC_F32 && dtype != LMC_BF16) || t->loss.generation == 0 || t->size == 0)
-        (void)lmc__keep_lossless(q, "it was not quantised");
-    else status = lmc__recover_quantizer(q, r, lmc__file_at(r, file_number), t, twin);
-    if (status != LMC_OK) lmc_quantizer_free(q);
-    else *quantizer = q;
-    return status;
-}
-
-#endif
-
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
@@ -20884,110 +19344,6 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
 }
 
-/* == snapshot/identify.h ======================================================================= */
-
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
-
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
-static void lmc__identify_task(void *arg, size_t index, unsigned worker)
-{
-    const lmc__coder *c = (const lmc__coder *)arg;
-    lmc__snapshot_job *const job = lmc__job_at(c, index);
-    const uint8_t *const content = job->job.src;
-    (void)worker;
-    lmc__set_piece_sums(c, job, content, job->job.src_size,
-                        c->wave.k->crc32c(0, content, job->job.src_size));
-    job->job.status = LMC_OK;
-}
-
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
-#define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
-
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
-static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
-                                          const lmc_stream *stream)
-{
-    const uint64_t span =
-        lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
-    c->stream = *stream;
-    c->task = lmc__identify_task;
-    LMC__TRY(lmc__reserve(&c->in[0], span));
-    while (d->absorbed < file->size) {
-        size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
-        lmc__read_portion(c);
-        LMC__TRY(c->read_status);
-        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
-        for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
-            lmc__snapshot_job *job;
-            LMC__TRY(lmc__add_job(c, &job));
-            job->job.src = c->in[0].data + at;
-            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
-            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
-        }
-        lmc__want(c, NULL, 0);
-        LMC__TRY(lmc__run_step(c));
-        lmc__absorb_pieces(c, d);
-    }
-    lmc__finish_digester(d);
-    return LMC_OK;
-}
-
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
-LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                    const lmc_stream *stream,
-                                                    const lmc_parallel *parallel, void *alloc_user)
-{
-    lmc__buffer body;
-    lmc__listing checked;
-    lmc__digester digester;
-    lmc__coder coder;
-    enum lmc_status status;
-    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
-        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
-        return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&body, alloc_user);
-    lmc__init_listing(&checked, alloc_user);
-    lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
-    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
-    if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
-    body.size = 0;
-    if (status == LMC_OK)
-        status = lmc__append(&body, NULL, LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file));
-    if (status == LMC_OK) {
-        lmc__begin_digester(&digester, file);
-        digester.fingerprints = body.data;
-        status = lmc__identify_file(&coder, &digester, file, stream);
-    }
-    if (status == LMC_OK) {
-        file->crc = digester.file_crc;
-        lmc__keep_fingerprints(file, body.data);
-    }
-    lmc__free_coder(&coder);
-    lmc__free_buffer(&body);
-    lmc__free_listing(&checked);
-    return status;
-}
-
-/* An origin's first step. No byte of content is read. */
-LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                    uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                    void *alloc_user)
-{
-    lmc__origin origin;
-    enum lmc_status status;
-    if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, NULL, base, alloc_user);
-    if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__free_origin(&origin);
-    return status;
-}
-
 /* == snapshot/memory.h ========================================================================= */
 
 /* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
@@ -21058,8 +19414,7 @@ LMC_API void lmc_memory_free(lmc_memory *memory)
 
 /* == snapshot/stdio.h ========================================================================== */
 
-/* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
- * streams and sources. */
+/* Files of the C library as sinks, streams and sources. */
 #ifndef LMC_NO_STDIO
 static enum lmc_status lmc__write_stdio(void *user, const void *data, size_t size)
 {
@@ -21123,148 +19478,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
     return LMC_OK;
 }
 #endif
-
-#ifdef LMC_POSIX
-/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
-static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
-
-static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
-{
-    const uint8_t *from = (const uint8_t *)data;
-    while (size != 0) {
-        const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return LMC_ERR_WRITE;
-        from += n;
-        size -= (size_t)n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
-{
-    ssize_t n;
-    do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
-    while (n < 0 && errno == EINTR);
-    *got = n < 0 ? 0 : (size_t)n;
-    return n < 0 ? LMC_ERR_READ : LMC_OK;
-}
-
-static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
-{
-    uint8_t *to = (uint8_t *)dst;
-    size_t got;
-    if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
-        lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return LMC_ERR_READ;
-    for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
-    return LMC_OK;
-}
-
-LMC_API lmc_sink lmc_fd_sink(int fd)
-{
-    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
-    return sink;
-}
-
-LMC_API lmc_stream lmc_fd_stream(int fd)
-{
-    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
-    return stream;
-}
-
-LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
-{
-    off_t size;
-    if (!source) return LMC_ERR_ARGUMENT;
-    size = lseek(fd, 0, SEEK_END);
-    if (size < 0) return LMC_ERR_READ;
-    source->read_at = lmc__read_fd_at;
-    source->user = (void *)(intptr_t)fd;
-    source->size = (uint64_t)size;
-    return LMC_OK;
-}
-#endif
-
-/* == snapshot/copy.h =========================================================================== */
-
-#ifndef LMC_NO_ENCODER
-
-/* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
-#define LMC__COPY_SIZE ((size_t)4 << 20)
-
-#ifndef LMC_NO_QUANTIZE
-/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
- * that moment may not be in the new snapshot. */
-static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
-                                           lmc_tensor *tensor)
-{
-    lmc_quantizer *q = NULL;
-    LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
-    LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
-    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
-    if (!q->info.is_lossless) tensor->quantizer = q;
-    return LMC_OK;
-}
-#endif
-
-static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
-                                       const lmc_file *file, lmc__buffer *piece)
-{
-    uint32_t crc = 0;
-    uint64_t at;
-    size_t n;
-    LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
-    for (at = 0; at < file->size; at += n) {
-        n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
-        LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
-        crc = r->coder->wave.k->crc32c(crc, piece->data, n);
-        LMC__TRY(lmc_writer_write(w, piece->data, n));
-    }
-    LMC__VALID(crc == file->crc);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t file_number)
-{
-    lmc_file file = *lmc_reader_get_file(r, file_number);
-    lmc__buffer tensors, piece;
-    enum lmc_status status;
-    lmc__init_buffer(&tensors, w->options.alloc_user);
-    lmc__init_buffer(&piece, w->options.alloc_user);
-    status = lmc__append(&tensors, file.tensors, file.n_tensors * sizeof *file.tensors);
-    file.tensors = (const lmc_tensor *)(const void *)tensors.data;
-#ifndef LMC_NO_QUANTIZE
-    {
-        size_t i;
-        for (i = 0; i < file.n_tensors && w->options.may_quantize && status == LMC_OK; i++)
-            if (file.tensors[i].loss.generation)
-                status =
-                    lmc__copy_quantizer(w, r, file_number, (lmc_tensor *)(void *)tensors.data + i);
-    }
-#endif
-    if (status == LMC_OK) status = lmc_writer_begin_file(w, &file, LMC_AUTO);
-    if (status == LMC_OK) status = lmc__copy_bytes(w, r, file_number, &file, &piece);
-    if (status == LMC_OK) status = lmc_writer_end_file(w);
-    lmc__free_buffer(&tensors);
-    lmc__free_buffer(&piece);
-    return status;
-}
-
-/* What fails when the file is begun has spoilt the writer, as any of its calls would. */
-LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
-                                                       size_t file_number)
-{
-    enum lmc_status status;
-    if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
-    if (w->status != LMC_OK) return w->status;
-    status = lmc__copy_whole_file(w, r, file_number);
-    if (w->status == LMC_OK) w->status = status;
-    return status;
-}
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/one_call.h ======================================================================= */
 
@@ -21523,203 +19736,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, cons
                                                       const lmc_compress_options *options)
 {
     return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
-}
-#endif
-
-/* == snapshot/arrays.h ========================================================================= */
-
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
- *
- *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
- *     data of a | data of b ...
- *
- * by falling width of the dtype, then by name: so all data is aligned. */
-#ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
- * with each. */
-#define LMC__MAX_SAFETENSORS_HEADER 100000000u
-#define LMC__MAX_TEXTS 1024u
-
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
-static int lmc__is_utf8(const char *s)
-{
-    const uint8_t *p = (const uint8_t *)s;
-    while (*p) {
-        const unsigned c = *p++,
-                       low = c == 0xE0   ? 0xA0
-                             : c == 0xF0 ? 0x90
-                                         : 0x80,
-                       high = c == 0xED   ? 0x9F
-                              : c == 0xF4 ? 0x8F
-                                          : 0xBF;
-        unsigned more;
-        if (c < 0x80) continue;
-        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
-        p++;
-        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
-            if ((*p++ & 0xC0) != 0x80) return 0;
-    }
-    return 1;
-}
-
-static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
-{
-    return lmc__append(b, text, strlen(text));
-}
-
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
- * (spec/foreign-bases.md). */
-LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
-{
-    static const char hex[] = "0123456789abcdef";
-    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-        if (c < 0x20) {
-            LMC__TRY(lmc__append(b, escaped, 6));
-            continue;
-        }
-        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
-        LMC__TRY(lmc__append(b, s, 1));
-    }
-    return LMC_OK;
-}
-
-typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* lmc_array each */
-    lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
-    lmc__buffer name;    /* of the last tensor, escaped */
-    lmc_file file;
-} lmc__array_file;
-
-/* The array is described, by a shape that makes a whole number of bytes that a file can hold. */
-static int lmc__is_array(const lmc_array *a)
-{
-    uint64_t size;
-    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
-        return 0;
-    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
-    return size != UINT64_MAX && (a->data || size == 0);
-}
-
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
-static int lmc__compare_arrays(const void *a, const void *b)
-{
-    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
-    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
-    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
-}
-
-static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
-{
-    lmc_array spare;
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
-    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
-    return LMC_OK;
-}
-
-/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
-static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
-{
-    size_t i, k;
-    for (i = 0; i < n; i++) {
-        if (!texts[i].key) return LMC_ERR_ARGUMENT;
-        for (k = 0; k < i; k++)
-            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
-        LMC__TRY(lmc__append_escaped(json, texts[i].key));
-        LMC__TRY(lmc__append_text(json, "\":\""));
-        LMC__TRY(lmc__append_escaped(json, texts[i].value));
-        LMC__TRY(lmc__append_text(json, "\""));
-    }
-    return n ? lmc__append_text(json, "}") : LMC_OK;
-}
-
-/* All but the data; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
-                                            size_t n_texts)
-{
-    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
-    const size_t n = f->sorted.size / sizeof *sorted;
-    lmc_file *const file = &f->file;
-    size_t i;
-    LMC__TRY(lmc__append(&f->json, NULL, 8));
-    LMC__TRY(lmc__append_text(&f->json, "{"));
-    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
-    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
-    for (i = 0; i < n; i++) {
-        lmc__text x = {0, 0, UINT64_MAX, NULL};
-        lmc_tensor tensor;
-        memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i].name;
-        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
-        tensor.rank = sorted[i].rank;
-        tensor.shape = sorted[i].shape;
-        tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
-        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
-        file->size += tensor.size;
-        LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
-        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
-        file->n_tensors++;
-        f->name.size = 0;
-        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
-        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
-        x.dst = f->json.data + f->json.size;
-        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
-        f->json.size += (size_t)x.at;
-    }
-    LMC__TRY(lmc__append_text(&f->json, "}"));
-    while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
-    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
-    lmc__store64(f->json.data, f->json.size - 8);
-    for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
-    file->size += f->json.size;
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
-{
-    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
-    size_t i;
-    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
-    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
-    for (i = 0; i < f->file.n_tensors; i++) {
-        const uint64_t size = f->file.tensors[i].size;
-        if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
-    }
-    return lmc_writer_end_file(writer);
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                        const lmc_array *arrays, size_t n_arrays,
-                                                        const lmc_text *texts, size_t n_texts)
-{
-    lmc__array_file f;
-    enum lmc_status status;
-    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
-        n_texts > LMC__MAX_TEXTS)
-        return LMC_ERR_ARGUMENT;
-    memset(&f, 0, sizeof f);
-    f.file.path = path;
-    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
-    status = lmc__sort_arrays(&f, arrays, n_arrays);
-    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
-    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
-    return status;
 }
 #endif
 

@@ -6,6 +6,7 @@
 
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_extra.h"
 
 #include "../tests/t_data.h"
 

@@ -7,3 +7,4 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
+#include "../include/lmc_extra.h"

@@ -11,6 +11,7 @@
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
+#include "../include/lmc_extra.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "../lmc.h"
+#include "../include/lmc_extra.h"
 
 enum role { ROLE_OTHER, ROLE_WEIGHT, ROLE_M, ROLE_V, ROLE_GRADIENT, N_ROLES };
 

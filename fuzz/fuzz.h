@@ -19,6 +19,7 @@
 
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
+#include "../include/lmc_extra.h"
 #include "t_block.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

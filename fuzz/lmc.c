@@ -17,6 +17,7 @@ static void *fuzz_memory_of_tests(void *user, void *ptr, size_t old_size, size_t
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
+#include "../include/lmc_extra.h"
 #endif
 
 /* -- allocation -- */

@@ -15,6 +15,7 @@
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
+#include "../include/lmc_extra.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -35,7 +35,7 @@
  *              dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
  *              get_planes get_sparse get_delta get_quantised get_block
- *   tensor     wave pool tensor decode_tensor
+ *   tensor     wave tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
 #define LMC_DECODE_H
@@ -57,11 +57,6 @@
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
  *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
- *
- * These add to it, for systems that have more than the C library:
- *
- *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
- *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
@@ -181,6 +176,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -272,28 +268,6 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
-/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
- * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
-typedef struct lmc_source {
-    enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
-    void *user;
-    uint64_t size; /* bytes */
-} lmc_source;
-
-#ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
- * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
- * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
- * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
-typedef struct lmc_pool lmc_pool;
-LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
-/* Valid as long as the pool; NULL for NULL. */
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
-/* Nothing may use the pool any more. NULL allowed. */
-LMC_API void lmc_pool_free(lmc_pool *pool);
-#endif
-
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
@@ -358,38 +332,6 @@ LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lm
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
-
-/* -- quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
- * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
- * stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
- * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
- * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
- *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
- * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
-
-/* Of errors. Numbers are stable. */
-enum lmc_measure {
-    LMC_MEASURE_NONE = 0,
-    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
-    LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
-    LMC_MEASURE_RELATIVE = 2,
-    LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
-};
-
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
- * moments they are estimates: within a percent or two where errors have nothing to do with the size
- * of the updates; up to 20 % too low with tails that outweigh all the rest. */
-typedef struct lmc_loss {
-    unsigned generation;      /* how often it was quantised; 0: it is exact */
-    enum lmc_measure measure; /* of the last time */
-    double error;             /* by that measure; 0 .. 1 */
-} lmc_loss;
 
 typedef struct lmc_quantizer lmc_quantizer;
 
@@ -480,14 +422,6 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #include <string.h>
 #include <limits.h>
-#ifdef LMC_PTHREADS
-#include <pthread.h>
-#endif
-#ifdef LMC_POSIX
-#include <errno.h>
-#include <sys/types.h>
-#include <unistd.h>
-#endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
  * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
@@ -700,6 +634,8 @@ static const struct {
                 "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
     LMC__STATUS(LMC_ERR_CHANGED,
                 "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_DEVICE,
+                "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
     LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
                                  "0.4: 0.5), or a newer one"),
@@ -941,17 +877,6 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
-typedef struct lmc__parted {
-    unsigned plane;
-    const uint8_t *table;
-    unsigned split;
-    uint8_t *mask, *left, *right;
-    size_t n_right; /* result */
-} lmc__parted;
-
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
     const uint8_t *list;
@@ -1021,13 +946,6 @@ typedef struct lmc__classes {
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
-
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
-typedef struct lmc__changed {
-    uint32_t *place;
-    uint8_t *now, *before;
-} lmc__changed;
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -1903,9 +1821,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -1936,13 +1854,6 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
-    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
-    {                                                                                              \
-        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
-               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
-               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
-                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
@@ -6837,134 +6748,6 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     for (i = 0; i < n; i++) LMC__TRY(wave->jobs[i].status);
     return LMC_OK;
 }
-
-/* == tensor/pool.h ============================================================================= */
-
-/* LMC_PTHREADS: a pool of threads, for callers who have none.
- *
- *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
- *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
- *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
-#if defined(LMC_PTHREADS)
-typedef struct lmc__pool_thread {
-    lmc_pool *pool;
-    pthread_t thread;
-    unsigned worker;
-} lmc__pool_thread;
-
-struct lmc_pool {
-    lmc_parallel parallel;
-    pthread_mutex_t run_lock, lock;
-    pthread_cond_t work, done;
-    lmc_task task; /* of the wave that runs */
-    void *arg;
-    size_t next, n_tasks, n_left;
-    int is_closing;
-    unsigned n_started; /* threads, which have the workers 1 .. n_started */
-    void *alloc_user;
-    lmc__pool_thread threads[1]; /* n_workers - 1 of them */
-};
-
-static size_t lmc__pool_size(unsigned n_workers)
-{
-    return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
-}
-
-/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
-static void lmc__work_off(lmc_pool *pool, unsigned worker)
-{
-    while (pool->next < pool->n_tasks) {
-        const size_t index = pool->next++;
-        (void)pthread_mutex_unlock(&pool->lock);
-        pool->task(pool->arg, index, worker);
-        (void)pthread_mutex_lock(&pool->lock);
-        if (--pool->n_left == 0) (void)pthread_cond_broadcast(&pool->done);
-    }
-}
-
-static void *lmc__pool_main(void *arg)
-{
-    lmc__pool_thread *const me = (lmc__pool_thread *)arg;
-    lmc_pool *const pool = me->pool;
-    (void)pthread_mutex_lock(&pool->lock);
-    while (!pool->is_closing) {
-        lmc__work_off(pool, me->worker);
-        if (!pool->is_closing) (void)pthread_cond_wait(&pool->work, &pool->lock);
-    }
-    (void)pthread_mutex_unlock(&pool->lock);
-    return NULL;
-}
-
-static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
-{
-    lmc_pool *const pool = (lmc_pool *)user;
-    (void)n_workers;
-    if (n_tasks == 0) return;
-    (void)pthread_mutex_lock(&pool->run_lock);
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->task = task;
-    pool->arg = arg;
-    pool->next = 0;
-    pool->n_tasks = pool->n_left = n_tasks;
-    (void)pthread_cond_broadcast(&pool->work);
-    lmc__work_off(pool, 0);
-    while (pool->n_left != 0) (void)pthread_cond_wait(&pool->done, &pool->lock);
-    pool->n_tasks = 0;
-    (void)pthread_mutex_unlock(&pool->lock);
-    (void)pthread_mutex_unlock(&pool->run_lock);
-}
-
-/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
-{
-    lmc_pool *p;
-    unsigned i;
-    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
-    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
-    if (!p) return LMC_ERR_MEMORY;
-    memset(p, 0, lmc__pool_size(n_workers));
-    p->alloc_user = alloc_user;
-    p->parallel.run = lmc__run_pool;
-    p->parallel.user = p;
-    p->parallel.n_workers = n_workers;
-    (void)pthread_mutex_init(&p->run_lock, NULL);
-    (void)pthread_mutex_init(&p->lock, NULL);
-    (void)pthread_cond_init(&p->work, NULL);
-    (void)pthread_cond_init(&p->done, NULL);
-    for (i = 0; i + 1 < n_workers; i++) {
-        p->threads[i].pool = p;
-        p->threads[i].worker = i + 1;
-        if (pthread_create(&p->threads[i].thread, NULL, lmc__pool_main, &p->threads[i]) != 0) break;
-        p->n_started++;
-    }
-    *pool = p;
-    return LMC_OK;
-}
-
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool)
-{
-    return pool ? &pool->parallel : NULL;
-}
-
-LMC_API void lmc_pool_free(lmc_pool *pool)
-{
-    unsigned i;
-    if (!pool) return;
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->is_closing = 1;
-    (void)pthread_cond_broadcast(&pool->work);
-    (void)pthread_mutex_unlock(&pool->lock);
-    for (i = 0; i < pool->n_started; i++) (void)pthread_join(pool->threads[i].thread, NULL);
-    (void)pthread_cond_destroy(&pool->done);
-    (void)pthread_cond_destroy(&pool->work);
-    (void)pthread_mutex_destroy(&pool->lock);
-    (void)pthread_mutex_destroy(&pool->run_lock);
-    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
-}
-#endif
 
 /* == tensor/tensor.h =========================================================================== */
 

@@ -31,10 +31,10 @@
  *              tiers dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
  *              get_planes get_sparse get_delta get_quantised get_block
- *   tensor     wave pool tensor decode_tensor changes
+ *   tensor     wave tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
- *              runs index_entries hashes origin work restore index reader reader_info find
- *              in_place open identify memory stdio one_call arrays
+ *              runs index_entries hashes origin work restore index reader reader_info find open
+ *              memory stdio one_call
  */
 #ifndef LMC_READ_H
 #define LMC_READ_H
@@ -57,11 +57,6 @@
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
  *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
- *
- * These add to it, for systems that have more than the C library:
- *
- *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
- *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
@@ -181,6 +176,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -272,6 +268,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -280,18 +277,6 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
-
-#ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
- * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
- * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
- * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
-typedef struct lmc_pool lmc_pool;
-LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
-/* Valid as long as the pool; NULL for NULL. */
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
-/* Nothing may use the pool any more. NULL allowed. */
-LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 /* -- layer 1: blocks --
@@ -359,6 +344,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -366,7 +354,8 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
+ * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
+ * include/lmc_extra.h.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
  * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
@@ -390,8 +379,7 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 /* -- layer 2: tensors in memory --
  * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
@@ -441,24 +429,6 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
-
-#if !defined(LMC_NO_SNAPSHOT)
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
-typedef struct lmc_changes {
-    uint32_t *indices;
-    void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
-} lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
- * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
-LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
-                           unsigned width, uint32_t first, size_t *n_compared);
-#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -593,12 +563,6 @@ LMC_API void lmc_memory_free(lmc_memory *memory);
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
-#endif
-#ifdef LMC_POSIX
-/* The same for file descriptors. A source moves the descriptor's offset. */
-LMC_API lmc_sink lmc_fd_sink(int fd);
-LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 /* -- restore: front to back from a pipe, everything checked -- */
@@ -743,15 +707,6 @@ LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t
  * gave. */
 LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
                                   uint64_t offset, void *dst, size_t size);
-/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
- * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
- * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
-LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
-/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
- * the snapshot says it; no content is compared. Errors as above. */
-LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, uint8_t hash[32]);
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
@@ -762,40 +717,13 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
  * are in another order than in the base, a block may be decoded for each of them, and the factors
  * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
- * and sizes, and what predicts an element lies where the element will lie. If the reader was not
- * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
-LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
-/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
- * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
-                             const lmc_parallel *parallel, void *alloc_user);
-/* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                    const void **value, size_t *size);
-/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
- * there is none. */
-LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
-/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
 LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
                                     size_t *size);
-/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
- * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size, uint64_t *encoded_size);
-/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last. To fetch at once, from a source that is far away, what
- * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
-                                    uint64_t size, uint64_t *encoded_offset,
-                                    uint64_t *encoded_size);
-
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
  * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
@@ -872,14 +800,6 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #include <string.h>
 #include <limits.h>
-#ifdef LMC_PTHREADS
-#include <pthread.h>
-#endif
-#ifdef LMC_POSIX
-#include <errno.h>
-#include <sys/types.h>
-#include <unistd.h>
-#endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
  * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
@@ -1092,6 +1012,8 @@ static const struct {
                 "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
     LMC__STATUS(LMC_ERR_CHANGED,
                 "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_DEVICE,
+                "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
     LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
                                  "0.4: 0.5), or a newer one"),
@@ -1407,17 +1329,6 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
-typedef struct lmc__parted {
-    unsigned plane;
-    const uint8_t *table;
-    unsigned split;
-    uint8_t *mask, *left, *right;
-    size_t n_right; /* result */
-} lmc__parted;
-
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
     const uint8_t *list;
@@ -1487,13 +1398,6 @@ typedef struct lmc__classes {
 typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
-
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
-typedef struct lmc__changed {
-    uint32_t *place;
-    uint8_t *now, *before;
-} lmc__changed;
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
@@ -2381,9 +2285,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2414,13 +2318,6 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
-    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
-    {                                                                                              \
-        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
-               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
-               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
-                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 /* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
@@ -7479,134 +7376,6 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
     return LMC_OK;
 }
 
-/* == tensor/pool.h ============================================================================= */
-
-/* LMC_PTHREADS: a pool of threads, for callers who have none.
- *
- *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
- *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
- *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
-#if defined(LMC_PTHREADS)
-typedef struct lmc__pool_thread {
-    lmc_pool *pool;
-    pthread_t thread;
-    unsigned worker;
-} lmc__pool_thread;
-
-struct lmc_pool {
-    lmc_parallel parallel;
-    pthread_mutex_t run_lock, lock;
-    pthread_cond_t work, done;
-    lmc_task task; /* of the wave that runs */
-    void *arg;
-    size_t next, n_tasks, n_left;
-    int is_closing;
-    unsigned n_started; /* threads, which have the workers 1 .. n_started */
-    void *alloc_user;
-    lmc__pool_thread threads[1]; /* n_workers - 1 of them */
-};
-
-static size_t lmc__pool_size(unsigned n_workers)
-{
-    return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
-}
-
-/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
-static void lmc__work_off(lmc_pool *pool, unsigned worker)
-{
-    while (pool->next < pool->n_tasks) {
-        const size_t index = pool->next++;
-        (void)pthread_mutex_unlock(&pool->lock);
-        pool->task(pool->arg, index, worker);
-        (void)pthread_mutex_lock(&pool->lock);
-        if (--pool->n_left == 0) (void)pthread_cond_broadcast(&pool->done);
-    }
-}
-
-static void *lmc__pool_main(void *arg)
-{
-    lmc__pool_thread *const me = (lmc__pool_thread *)arg;
-    lmc_pool *const pool = me->pool;
-    (void)pthread_mutex_lock(&pool->lock);
-    while (!pool->is_closing) {
-        lmc__work_off(pool, me->worker);
-        if (!pool->is_closing) (void)pthread_cond_wait(&pool->work, &pool->lock);
-    }
-    (void)pthread_mutex_unlock(&pool->lock);
-    return NULL;
-}
-
-static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
-{
-    lmc_pool *const pool = (lmc_pool *)user;
-    (void)n_workers;
-    if (n_tasks == 0) return;
-    (void)pthread_mutex_lock(&pool->run_lock);
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->task = task;
-    pool->arg = arg;
-    pool->next = 0;
-    pool->n_tasks = pool->n_left = n_tasks;
-    (void)pthread_cond_broadcast(&pool->work);
-    lmc__work_off(pool, 0);
-    while (pool->n_left != 0) (void)pthread_cond_wait(&pool->done, &pool->lock);
-    pool->n_tasks = 0;
-    (void)pthread_mutex_unlock(&pool->lock);
-    (void)pthread_mutex_unlock(&pool->run_lock);
-}
-
-/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
-LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
-{
-    lmc_pool *p;
-    unsigned i;
-    if (!pool || n_workers < 1 || n_workers > 1024) return LMC_ERR_ARGUMENT;
-    p = (lmc_pool *)LMC_REALLOC(alloc_user, NULL, 0, lmc__pool_size(n_workers));
-    if (!p) return LMC_ERR_MEMORY;
-    memset(p, 0, lmc__pool_size(n_workers));
-    p->alloc_user = alloc_user;
-    p->parallel.run = lmc__run_pool;
-    p->parallel.user = p;
-    p->parallel.n_workers = n_workers;
-    (void)pthread_mutex_init(&p->run_lock, NULL);
-    (void)pthread_mutex_init(&p->lock, NULL);
-    (void)pthread_cond_init(&p->work, NULL);
-    (void)pthread_cond_init(&p->done, NULL);
-    for (i = 0; i + 1 < n_workers; i++) {
-        p->threads[i].pool = p;
-        p->threads[i].worker = i + 1;
-        if (pthread_create(&p->threads[i].thread, NULL, lmc__pool_main, &p->threads[i]) != 0) break;
-        p->n_started++;
-    }
-    *pool = p;
-    return LMC_OK;
-}
-
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool)
-{
-    return pool ? &pool->parallel : NULL;
-}
-
-LMC_API void lmc_pool_free(lmc_pool *pool)
-{
-    unsigned i;
-    if (!pool) return;
-    (void)pthread_mutex_lock(&pool->lock);
-    pool->is_closing = 1;
-    (void)pthread_cond_broadcast(&pool->work);
-    (void)pthread_mutex_unlock(&pool->lock);
-    for (i = 0; i < pool->n_started; i++) (void)pthread_join(pool->threads[i].thread, NULL);
-    (void)pthread_cond_destroy(&pool->done);
-    (void)pthread_cond_destroy(&pool->work);
-    (void)pthread_mutex_destroy(&pool->lock);
-    (void)pthread_mutex_destroy(&pool->run_lock);
-    (void)LMC_REALLOC(pool->alloc_user, pool, lmc__pool_size(pool->parallel.n_workers), 0);
-}
-#endif
-
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
@@ -7849,56 +7618,6 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 {
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
-
-#if !defined(LMC_NO_SNAPSHOT)
-/* == tensor/changes.h ========================================================================== */
-
-/* What differs between two arrays, for receivers of a delta that take indices and values. It
- * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
- * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
- * longer than this. */
-
-/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
- * begins at element number `from`. */
-static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
-                             uint32_t from, unsigned width)
-{
-    uint8_t *const values = (uint8_t *)changes->values;
-    size_t j = n_before;
-    LMC__FOR_WIDTH(for (; j < changes->n; j++)
-                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
-}
-
-LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
-                                        size_t n, unsigned width, uint32_t first,
-                                        size_t *n_compared)
-{
-    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
-    size_t i = 0;
-    int is_full = 0;
-    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
-                   changes->indices && changes->values && (n == 0 || (src && base)) &&
-                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
-                   (uint64_t)first + n <= (uint64_t)1 << 32,
-               LMC_ERR_ARGUMENT);
-    while (i < n && !is_full) {
-        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
-        const uint32_t from = (uint32_t)(first + i);
-        size_t listed = 0;
-        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
-                                                now + i * w, before + i * w, n_part, w, from));
-        is_full = listed == SIZE_MAX;
-        changes->n = is_full ? changes->cap : listed;
-        lmc__take_values(changes, n_before, now + i * width, from, width);
-        if (!is_full) i += n_part;
-        else if (changes->n > n_before) /* on behind the last one that is listed */
-            i += changes->indices[changes->n - 1] - from + 1;
-    }
-    *n_compared = i;
-    return LMC_OK;
-}
-
-#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
@@ -8180,8 +7899,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
-     * piece they are */
+    /* of all pieces of one block and one file, in the first of them; 0 in the others */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -8196,8 +7914,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
-     * ends; there is room. And what is known of both. */
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
+     * when the file ends; there is room. content, outside: the state of both */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
@@ -8495,8 +8213,8 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
- * keep their size, so a wave allocates nothing that one as large before it has not. */
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
+ * never shrink, so a wave allocates only if it is larger than all before. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
@@ -8731,8 +8449,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block at whose header that is uses nothing but what the file may use, as its own header
- * says. */
+/* The block, whose header is there, uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
@@ -8854,7 +8571,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -8908,7 +8625,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* A path whose digest that is, so far as it has gone, is of that sort. */
+/* Notes what the path is whose bytes sha has taken so far. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -8927,8 +8644,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
- * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
+ * those of the path before, so only directories whose names end behind them are noted. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -9136,7 +8853,7 @@ typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
     size_t stream;    /* that it is a part of, */
     uint64_t start;   /* and where in that it begins */
-    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described; /* 0: its FILE section is lost (salvage) */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -9147,7 +8864,7 @@ typedef struct lmc__listed_file {
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
     uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
     int is_unknown;           /* the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -9463,8 +9180,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
+ * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9547,7 +9264,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry may refer to another one, and bytes of it that depend on that. */
+/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -9576,7 +9293,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest; n: entries before it. */
@@ -9702,7 +9419,7 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     return lmc__append_file_entry(out, file, 0);
@@ -10134,8 +9851,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Names and fingerprints of everything in the list that has them, which point into it, and that of
- * the snapshot, which they make. */
+/* items: the names and fingerprints of all files and tensors, which point into the list; then the
+ * snapshot's fingerprint, which is made of them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -10212,7 +9929,7 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -10291,7 +10008,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
+ * is of them and of this metadata. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -10409,8 +10127,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind that byte of the stream, or belongs to a later one. */
+/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
+ * first that ends behind that byte of the stream, or is of a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10476,8 +10194,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
- * one step deep, so that reading one never leads to another. */
+/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
+ * references are one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10790,8 +10508,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
- * those, or zero if that is NULL. */
+/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
+ * to those of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -11025,8 +10743,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave; a prediction is read to where the block will be
  * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
- * cannot be. What is written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. What is
+ * written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -11076,8 +10794,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
- * has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
+ * delta has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -12174,8 +11892,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
- * coded bytes are. */
+/* What a reader tells of its snapshot without reading anything: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -12192,95 +11909,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_s
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *r, size_t i)
 {
     return r && i < r->tables.listing.n_files ? &lmc__file_at(r, i)->file : NULL;
-}
-
-static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
-{
-    return (const lmc__ancillary *)(const void *)r->tables.ancillary.data + i;
-}
-
-LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *r, size_t i, char kind[5],
-                                               uint64_t *size)
-{
-    const lmc__ancillary *a;
-    if (!r || !kind || !size) return LMC_ERR_ARGUMENT;
-    if (i >= r->tables.ancillary.size / sizeof *a) return LMC_ERR_NOT_FOUND;
-    a = lmc__ancillary_at(r, i);
-    memcpy(kind, a->kind, 4);
-    kind[4] = 0;
-    *size = a->size - LMC__SECTION_HEADER_SIZE;
-    return LMC_OK;
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t i, void *dst,
-                                                          size_t dst_cap)
-{
-    const lmc__kernels *const k = r ? r->coder->wave.k : NULL;
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    char kind[5];
-    lmc__section section;
-    uint64_t size;
-    if (!dst) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
-    if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
-    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
-    LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
-    LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
-    LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
- * hashes of content, too. */
-LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
-{
-    const lmc__tables *const t = &r->tables;
-    lmc__buffer *const body = &r->hashes;
-    size_t i;
-    for (i = 0; body->size == 0; i++) {
-        enum lmc_status status;
-        uint64_t size;
-        char kind[5];
-        int is_hash;
-        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        status = lmc_reader_read_section(r, i, body->data, body->size);
-        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
-        if (is_hash)
-            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
-                                              &r->coder->in[0]);
-        if (status != LMC_OK || !is_hash) body->size = 0;
-        LMC__TRY(status);
-    }
-    return LMC_OK;
-}
-
-LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
-{
-    if (!r || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    memcpy(hash, r->hashes.data + LMC__HASH_HEAD_SIZE, LMC__HASH_SIZE);
-    return LMC_OK;
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                               const lmc_tensor *tensor,
-                                                               uint8_t hash[32])
-{
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number;
-    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
-    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
-    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__read_hashes(r));
-    for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
-    return LMC_OK;
 }
 
 static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
@@ -12313,60 +11941,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
     LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
     if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
-}
-
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
-static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
-{
-    uint64_t rest = stored % size, whole = stored / size * x;
-    unsigned shift = 0;
-    while (size >> shift > UINT32_MAX) shift++;
-    return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
-}
-
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
-                                                          uint64_t offset, uint64_t size,
-                                                          uint64_t *encoded_size)
-{
-    const lmc__stream *stream;
-    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (r->is_salvage) return LMC_ERR_LOST;
-    stream = lmc__stream_range(r, file_number, &offset, size);
-    if (!stream) return LMC_ERR_ARGUMENT;
-    *encoded_size = 0;
-    while (size != 0) {
-        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
-        const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
-        *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
-                         lmc__share(run->end - run->at, run->run.size, at);
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The first block of the first run, and the last one of the last. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
-                                                           uint64_t offset, uint64_t size,
-                                                           uint64_t *encoded_offset,
-                                                           uint64_t *encoded_size)
-{
-    const lmc__stream *stream;
-    uint64_t from = 0, to = 0, last;
-    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (r->is_salvage) return LMC_ERR_LOST;
-    stream = lmc__stream_range(r, file_number, &offset, size);
-    if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
-        last = offset + size - 1;
-        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
-        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
-    }
-    *encoded_offset = from;
-    *encoded_size = to - from;
-    return LMC_OK;
 }
 
 /* == snapshot/find.h =========================================================================== */
@@ -12447,88 +12021,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
     return LMC_OK;
 }
 
-/* == snapshot/in_place.h ======================================================================= */
-
-/* Whether a delta can be restored over the files of its base: each block is decoded where its
- * prediction lies, so that must have the very place, in a file of the same path and size, that what
- * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
- * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
- * bytes. */
-
-/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
- * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
-static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
-                                           const lmc_file *file)
-{
-    int next;
-    const lmc__item *const item = lmc__search_rows(items, file->path, 0, &next);
-    const lmc_file *const found = item ? base->get_file(base->user, item->file_number) : NULL;
-    return found && found->kind == file->kind && found->size == file->size ? found : NULL;
-}
-
-/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
- * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all.
- *
- * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
- * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
-{
-    const lmc__item *const item =
-        s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t = file->tensors;
-    size_t i;
-    if (s->base == 0) return 1;
-    if (file->n_tensors == 0)
-        return s->base_offset == s->start &&
-               (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
-    if (i == file->n_tensors) return 0;
-    t += i;
-    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
-           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
-}
-
-static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
-                                 const lmc_file *file)
-{
-    const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i;
-    uint32_t k;
-    if (!file || stream->n_files != 1) return 0;
-    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
-        const lmc__run *run = &lmc__run_at(r, i)->run;
-        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
-    }
-    return 1;
-}
-
-/* Tables with gaps (salvage) cannot tell. */
-LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
-{
-    const lmc_base *base = r ? r->origin.base : NULL;
-    enum lmc_status status = LMC_OK;
-    lmc__buffer items;
-    size_t i;
-    int can;
-    if (!r || !result) return LMC_ERR_ARGUMENT;
-    can =
-        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
-    lmc__init_buffer(&items, r->options.alloc_user);
-    if (can && base) status = lmc__sort_paths(base, &items);
-    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *const f = lmc__file_at(r, i);
-        can = lmc__is_file_in_place(r, f,
-                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
-    }
-    lmc__free_buffer(&items);
-    if (status == LMC_OK) *result = can;
-    return status;
-}
-
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
@@ -12607,110 +12099,6 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
 }
 
-/* == snapshot/identify.h ======================================================================= */
-
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
-
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
-static void lmc__identify_task(void *arg, size_t index, unsigned worker)
-{
-    const lmc__coder *c = (const lmc__coder *)arg;
-    lmc__snapshot_job *const job = lmc__job_at(c, index);
-    const uint8_t *const content = job->job.src;
-    (void)worker;
-    lmc__set_piece_sums(c, job, content, job->job.src_size,
-                        c->wave.k->crc32c(0, content, job->job.src_size));
-    job->job.status = LMC_OK;
-}
-
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
-#define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
-
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
-static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
-                                          const lmc_stream *stream)
-{
-    const uint64_t span =
-        lmc__min64(4 * (uint64_t)lmc__count_workers(c->parallel) * LMC__IDENTIFY_SIZE, file->size);
-    c->stream = *stream;
-    c->task = lmc__identify_task;
-    LMC__TRY(lmc__reserve(&c->in[0], span));
-    while (d->absorbed < file->size) {
-        size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
-        lmc__read_portion(c);
-        LMC__TRY(c->read_status);
-        if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
-        for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {
-            lmc__snapshot_job *job;
-            LMC__TRY(lmc__add_job(c, &job));
-            job->job.src = c->in[0].data + at;
-            job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
-            LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
-        }
-        lmc__want(c, NULL, 0);
-        LMC__TRY(lmc__run_step(c));
-        lmc__absorb_pieces(c, d);
-    }
-    lmc__finish_digester(d);
-    return LMC_OK;
-}
-
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
-LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                    const lmc_stream *stream,
-                                                    const lmc_parallel *parallel, void *alloc_user)
-{
-    lmc__buffer body;
-    lmc__listing checked;
-    lmc__digester digester;
-    lmc__coder coder;
-    enum lmc_status status;
-    if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
-        tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
-        return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&body, alloc_user);
-    lmc__init_listing(&checked, alloc_user);
-    lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
-    if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
-    if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
-    body.size = 0;
-    if (status == LMC_OK)
-        status = lmc__append(&body, NULL, LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file));
-    if (status == LMC_OK) {
-        lmc__begin_digester(&digester, file);
-        digester.fingerprints = body.data;
-        status = lmc__identify_file(&coder, &digester, file, stream);
-    }
-    if (status == LMC_OK) {
-        file->crc = digester.file_crc;
-        lmc__keep_fingerprints(file, body.data);
-    }
-    lmc__free_coder(&coder);
-    lmc__free_buffer(&body);
-    lmc__free_listing(&checked);
-    return status;
-}
-
-/* An origin's first step. No byte of content is read. */
-LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                    uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                    void *alloc_user)
-{
-    lmc__origin origin;
-    enum lmc_status status;
-    if (!base || !fingerprint) return LMC_ERR_ARGUMENT;
-    status = lmc__open_origin(&origin, NULL, base, alloc_user);
-    if (status == LMC_OK) memcpy(fingerprint, origin.fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__free_origin(&origin);
-    return status;
-}
-
 /* == snapshot/memory.h ========================================================================= */
 
 /* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
@@ -12781,8 +12169,7 @@ LMC_API void lmc_memory_free(lmc_memory *memory)
 
 /* == snapshot/stdio.h ========================================================================== */
 
-/* Files of the C library (LMC_NO_STDIO leaves them out) and file descriptors (LMC_POSIX) as sinks,
- * streams and sources. */
+/* Files of the C library as sinks, streams and sources. */
 #ifndef LMC_NO_STDIO
 static enum lmc_status lmc__write_stdio(void *user, const void *data, size_t size)
 {
@@ -12842,69 +12229,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
     if (size < 0) return LMC_ERR_READ;
     source->read_at = lmc__read_stdio_at;
     source->user = file;
-    source->size = (uint64_t)size;
-    return LMC_OK;
-}
-#endif
-
-#ifdef LMC_POSIX
-/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
-static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
-
-static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
-{
-    const uint8_t *from = (const uint8_t *)data;
-    while (size != 0) {
-        const ssize_t n = write(lmc__get_fd(user), from, size < (1u << 30) ? size : 1u << 30);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return LMC_ERR_WRITE;
-        from += n;
-        size -= (size_t)n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__read_fd(void *user, void *dst, size_t size, size_t *got)
-{
-    ssize_t n;
-    do n = read(lmc__get_fd(user), dst, size < (1u << 30) ? size : 1u << 30);
-    while (n < 0 && errno == EINTR);
-    *got = n < 0 ? 0 : (size_t)n;
-    return n < 0 ? LMC_ERR_READ : LMC_OK;
-}
-
-static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, size_t size)
-{
-    uint8_t *to = (uint8_t *)dst;
-    size_t got;
-    if (offset > INT64_MAX || (uint64_t)(off_t)offset != offset ||
-        lseek(lmc__get_fd(user), (off_t)offset, SEEK_SET) < 0)
-        return LMC_ERR_READ;
-    for (; size != 0; to += got, size -= got)
-        if (lmc__read_fd(user, to, size, &got) != LMC_OK || got == 0) return LMC_ERR_READ;
-    return LMC_OK;
-}
-
-LMC_API lmc_sink lmc_fd_sink(int fd)
-{
-    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
-    return sink;
-}
-
-LMC_API lmc_stream lmc_fd_stream(int fd)
-{
-    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
-    return stream;
-}
-
-LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
-{
-    off_t size;
-    if (!source) return LMC_ERR_ARGUMENT;
-    size = lseek(fd, 0, SEEK_END);
-    if (size < 0) return LMC_ERR_READ;
-    source->read_at = lmc__read_fd_at;
-    source->user = (void *)(intptr_t)fd;
     source->size = (uint64_t)size;
     return LMC_OK;
 }
@@ -13066,16 +12390,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, cons
     return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
-
-/* == snapshot/arrays.h ========================================================================= */
-
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
- *
- *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
- *     data of a | data of b ...
- *
- * by falling width of the dtype, then by name: so all data is aligned. */
 
 #endif
 

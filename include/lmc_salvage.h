@@ -168,7 +168,7 @@ struct lmc_salvage {
 
     /* -- the walk -- */
     uint64_t end; /* Where the index begins, if that is known; else the file's size. */
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
+    /* How many bytes behind the place that it says of itself the index lies (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
@@ -582,10 +582,12 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
  * What was found so far is forgotten then, for all is searched again with its help.
  *
- * It might be that of another file, of which a part is content of this one. It is this file's if
- * it leads to where it stands; else bytes were lost before it, or came in between: then if the
- * first section is the one that it names, or if it stands where the trailer says, but too far in
- * front. */
+ * It might be that of another file, a part of which is content of this one. It is this file's if
+ *
+ * - it stands where the sizes in it lead to;
+ * - or bytes were lost before it, or came in between, and the file's first section is the one that
+ *   it names;
+ * - or it stands where the trailer says, but in front of where its sizes lead. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -991,8 +993,8 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
  *
  * The header is read and checked again, for the file may have changed since the walk. The
  * prediction goes to dst, before the coder is in use, which may have to read it, and the block
- * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
- * another one, that it is damaged. */
+ * is decoded over it. Without a prediction, an intact payload gets the status that says so, and
+ * a damaged one that of damage. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1300,8 +1302,8 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
-/* The header, if it is intact. A file of a later version is refused, where a damaged header is
- * not; and so is a wrong base (spec 7.3). */
+/* The header, if it is intact. A file of a later version is refused, and so is a wrong base
+ * (spec 7.3); a damaged header is not. */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -15,11 +15,6 @@
  *
  *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
- * These add to it, for systems that have more than the C library:
- *
- *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
- *   LMC_POSIX            file descriptors as sinks, streams and sources
- *
  * These matter where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
@@ -138,6 +133,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
     LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -229,6 +225,7 @@ typedef struct lmc_parallel {
     unsigned n_workers; /* 1 .. 1024 */
 } lmc_parallel;
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
  * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
  * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
@@ -237,18 +234,6 @@ typedef struct lmc_source {
     void *user;
     uint64_t size; /* bytes */
 } lmc_source;
-
-#ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
- * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
- * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
- * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
-typedef struct lmc_pool lmc_pool;
-LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
-/* Valid as long as the pool; NULL for NULL. */
-LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
-/* Nothing may use the pool any more. NULL allowed. */
-LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 /* -- layer 1: blocks --
@@ -325,6 +310,9 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 
+typedef struct lmc_quantizer lmc_quantizer;
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
  * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
@@ -332,14 +320,11 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
+ * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
+ * include/lmc_extra.h.
  *
  * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
  * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
-#endif
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
@@ -360,35 +345,9 @@ typedef struct lmc_loss {
     enum lmc_measure measure; /* of the last time */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
-
-typedef struct lmc_quantizer lmc_quantizer;
+#endif
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-typedef struct lmc_quantizer_options {
-    size_t struct_size;   /* as of a block's */
-    enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
-    enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
-                                 element that is not zero. 0: the coarsest one that keeps to the
-                                 bound */
-    enum lmc_measure measure; /* of the bound */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
-    double bound;             /* above 0, below 1 */
-    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
-                                    all zero */
-    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
-    void *alloc_user;
-} lmc_quantizer_options;
-
-/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
- * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
- * stay. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
-                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -468,24 +427,6 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
-
-#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
-typedef struct lmc_changes {
-    uint32_t *indices;
-    void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
-} lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
- * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
-LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
-                           unsigned width, uint32_t first, size_t *n_compared);
-#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -621,13 +562,6 @@ LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
-#ifdef LMC_POSIX
-/* The same for file descriptors. A source moves the descriptor's offset. */
-LMC_API lmc_sink lmc_fd_sink(int fd);
-LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
-#endif
-
 #ifndef LMC_NO_ENCODER
 /* -- writer --
  * For each file: lmc_writer_begin_file; all of its bytes in order, in pieces of any size
@@ -696,28 +630,6 @@ LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
-/* An array in memory, to be a tensor of a file. */
-typedef struct lmc_array {
-    const char *name;     /* UTF-8 */
-    enum lmc_dtype dtype; /* not LMC_AUTO */
-    unsigned rank;
-    const uint64_t *shape; /* rank entries, outermost first */
-    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
-} lmc_array;
-
-/* An entry of the __metadata__ of a safetensors file. */
-typedef struct lmc_text {
-    const char *key;   /* UTF-8 */
-    const char *value; /* UTF-8 */
-} lmc_text;
-
-/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
- * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
- * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
-LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
-                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
  * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
@@ -885,23 +797,6 @@ LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t
  * gave. */
 LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
                                   uint64_t offset, void *dst, size_t size);
-/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
- * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
- * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
-LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
-/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
- * the snapshot says it; no content is compared. Errors as above. */
-LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, uint8_t hash[32]);
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
- * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
-LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
-                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
-                                        lmc_twin *twin);
-#endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
@@ -912,47 +807,13 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
  * are in another order than in the base, a block may be decoded for each of them, and the factors
  * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
- * and sizes, and what predicts an element lies where the element will lie. If the reader was not
- * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
-LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
-#ifndef LMC_NO_ENCODER
-/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
- * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
- * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
-LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
-#endif
-/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
- * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
-                             const lmc_parallel *parallel, void *alloc_user);
-/* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
 LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                    const void **value, size_t *size);
-/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
- * there is none. */
-LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
-/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
 LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
                                     size_t *size);
-/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
- * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
-                                   uint64_t size, uint64_t *encoded_size);
-/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last. To fetch at once, from a source that is far away, what
- * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
-                                    uint64_t size, uint64_t *encoded_offset,
-                                    uint64_t *encoded_size);
-
 /* -- one call --
  * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
  * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */

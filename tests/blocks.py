@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Compare lmc_decode.h with the reference decoder, block by block, on all conformance vectors.
 
-Usage: blocks.py OBJECT    OBJECT is tests/t_decode.c, compiled to a shared object
+Usage: blocks.py OBJECT          OBJECT is tests/t_decode.c, compiled to a shared object
+       blocks.py --write FILE    writes the blocks for tests/gpu/test_kernel.cpp instead, each once
 
 The reference decoder goes through each file; of each block that it meets, valid or not, lmc_decode.h must make the same.
+
+FILE has of each block 5 numbers of 32 bits: bytes that are there, bytes that its run wants, its number in the run, flags (of
+lmc__gpu_block, and 8: there is a prediction), the reference's status; then the block, then the prediction.
 """
 import ctypes
 import json
 import os
 import re
+import struct
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -34,6 +39,10 @@ class Recorder:
         return data
 
 
+def prediction_of(snapshot, run, number):
+    return run.predict(number * run.block_size, run.block_size_of(number), snapshot)
+
+
 def make_read_block(library, reference):
     dst = ctypes.create_string_buffer(1 << 22)
 
@@ -53,7 +62,7 @@ def make_read_block(library, reference):
             size, prediction = run.block_size_of(number), None
             if recorder.data[2] & 4 and run.prediction != lmc_decode.ZERO:
                 try:
-                    prediction = run.predict(number * run.block_size, size, snapshot)
+                    prediction = prediction_of(snapshot, run, number)
                 except lmc_decode.LmcError:
                     raise error  # it was not the block that was wrong
             got = decode(recorder.data, number, prediction)
@@ -73,8 +82,42 @@ def make_read_block(library, reference):
     return read_block
 
 
+def make_write_block(file, reference):
+    seen, numbers = set(), {name: status for status, name in STATUS.items()}
+
+    def read_block(source, snapshot, run, number):
+        recorder, error, result, prediction = Recorder(source), None, None, None
+        try:
+            result = reference(recorder, snapshot, run, number)
+        except lmc_decode.LmcError as e:
+            error = e
+        may_group = snapshot.uses(lmc_decode.BASE_BIT) or snapshot.uses(lmc_decode.OWN_BIT)
+        flags = (run.prediction != lmc_decode.ZERO) | may_group << 1 | snapshot.uses(lmc_decode.QUANTISED_BIT) << 2
+        if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and recorder.data[2] & 4 and flags & 1:
+            try:
+                prediction = prediction_of(snapshot, run, number)
+            except lmc_decode.LmcError:
+                pass
+        if prediction is not None:
+            flags |= 8
+        job = struct.pack("<IIIII", len(recorder.data), run.block_size_of(number), number, flags, numbers[error.status] if error else 0) + \
+            recorder.data + (prediction or b"")
+        if len(recorder.data) >= lmc_decode.BLOCK_HEADER_SIZE and job not in seen:
+            seen.add(job)
+            file.write(job)
+        if error:
+            raise error
+        return result
+
+    return read_block
+
+
 def main():
-    lmc_decode.read_block = make_read_block(ctypes.CDLL(os.path.abspath(sys.argv[1])), lmc_decode.read_block)
+    if sys.argv[1] == "--write":
+        file = open(sys.argv[2], "wb")
+        lmc_decode.read_block = make_write_block(file, lmc_decode.read_block)
+    else:
+        lmc_decode.read_block = make_read_block(ctypes.CDLL(os.path.abspath(sys.argv[1])), lmc_decode.read_block)
     with open(os.path.join(check_vectors.VECTORS, "manifest.json"), encoding="utf-8") as file:
         manifest = json.load(file)
     for kind in ("valid", "invalid"):
@@ -84,11 +127,14 @@ def main():
                 lmc_decode.decode(check_vectors.read(check_vectors.path_of(entry)), check_vectors.bases_of(entry))
             except lmc_decode.LmcError:
                 pass
+    if sys.argv[1] == "--write":
+        file.close()
+        return 0
     print("%d passed, %d failed" % (passed, failed))
     return failed > 0 or passed < 1000
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != (3 if sys.argv[1:2] == ["--write"] else 2):
         sys.exit(__doc__)
     sys.exit(main())

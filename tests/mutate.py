@@ -62,7 +62,7 @@ def read_source():
     """Its text; and the same with spaces in place of comments, texts and what the preprocessor reads, so that places are the same."""
     subprocess.run([sys.executable, os.path.join(ROOT, "tools", "amalgamate.py")], check=True)
     text = ""
-    for name in ("lmc.h", "include/lmc_salvage.h"):  # one behind the other, as they are included: the real one is then empty
+    for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h"):  # one behind the other, as they are included: the real one is then empty
         with open(os.path.join(ROOT, name)) as file:
             text += file.read()
     hidden = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)

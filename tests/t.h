@@ -51,6 +51,7 @@ typedef struct t_heap {
 void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
 #include "t_data.h"
+#include "../include/lmc_extra.h"
 
 /* -- checks -- */
 

@@ -23,6 +23,10 @@ static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_salvage.h"
+#include "../include/lmc_extra.h"
+#ifdef T_CUDA
+#include "../include/lmc_cuda.h"
+#endif
 
 #include "private_block.h"
 #include "private_changing.h"

@@ -1,6 +1,8 @@
-/* t_read.c - lmc_read.h in the place of lmc.h, for vectors.c, which calls what that has. */
+/* t_read.c - lmc_read.h in the place of lmc.h, and lmc_extra.h behind it, for vectors.c, which
+ * calls what they have. */
 #define LMC_IMPLEMENTATION
 #include "../include/lmc_read.h"
+#include "../include/lmc_extra.h"
 
 long t_passed, t_failed;
 char t_about[240];

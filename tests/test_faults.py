@@ -749,7 +749,7 @@ def build():
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
-    if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h")] + files):
+    if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h")] + files):
         with open(help_text, "w", encoding="utf-8") as f:
             subprocess.run(["sed", "-f", os.path.join(cli, "help.sed"), os.path.join(cli, "help.txt")], stdout=f, check=True)
         small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", help_text, *sorted(f for f in files if f.endswith(".c"))]

@@ -27,7 +27,7 @@ class Recipes(unittest.TestCase):
             with tempfile.TemporaryDirectory() as directory:
                 library = os.path.join(directory, "lmc.o")
                 with open(os.path.join(directory, "lmc.c"), "w", encoding="utf-8") as f:
-                    f.write('#define LMC_IMPLEMENTATION\n#include "lmc.h"\n#include "lmc_salvage.h"\n')
+                    f.write('#define LMC_IMPLEMENTATION\n#include "lmc.h"\n#include "lmc_salvage.h"\n#include "lmc_extra.h"\n')
                 subprocess.run([compiler, "-std=c99", "-O1", "-DLMC_PTHREADS", "-DLMC_POSIX", "-D_DEFAULT_SOURCE", *WARNINGS, "-c", "lmc.c", "-o", library], cwd=directory, check=True)
                 for name, text in texts.items():
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as f:

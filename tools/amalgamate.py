@@ -16,9 +16,10 @@ src/api.h.
 
 Neighbours with the same #if share it.
 
-src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
-than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
-it leaves out where these macros are defined.
+src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of what stands behind lmc.h. In
+these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Of the headers that have
+less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without
+what it leaves out where these macros are defined.
 """
 import os
 import re
@@ -27,6 +28,7 @@ import sys
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
 INCLUDE = re.compile(r'#include "(.+)"$')
+TEXT = re.compile(r' *"@TEXT (.+)@",$', re.M)
 
 
 def read(name):
@@ -160,7 +162,14 @@ def join_conditions(text):
     return "\n".join(line for number, line in enumerate(lines) if number not in drop)
 
 
+def quote(text):
+    """The lines of a text as literals of C, one each."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("??", "?\\?")
+    return "\n".join('    "%s\\n",' % line for line in escaped.rstrip("\n").split("\n"))
+
+
 def finish(text):
+    text = TEXT.sub(lambda match: quote(read(match[1])), text)
     version = re.search(r'#define LMC_VERSION "(.*)"', read("api.h"))[1]
     return text.replace("@VERSION@", version).replace("@CONTENTS@", contents(text))
 
@@ -176,7 +185,8 @@ def amalgamate():
     done = []
     whole = join("lmc.h.in", done)
     headers = {"lmc.h": finish(whole)}
-    headers["include/lmc_salvage.h"] = finish(join("lmc_salvage.h.in", done))
+    for name in ("lmc_salvage.h", "lmc_extra.h", "lmc_cuda.h"):
+        headers["include/" + name] = finish(join(name + ".in", list(done)))
     body = whole.split("\n */\n", 1)[1]
     for name in ("lmc_decode.h", "lmc_read.h"):
         head, names, _ = re.split(r"@CUT (.*)@\n", read(name + ".in"))

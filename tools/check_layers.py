@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
 own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
-files, and then src/lmc_salvage.h.in.
+files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
+floor by floor.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -13,8 +14,9 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]
+FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
+BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
 
 
@@ -23,20 +25,25 @@ def read(name):
         return f.read()
 
 
+def named(frame):
+    return [name for name in INCLUDE.findall(read(frame)) if name != "lmc.h"]
+
+
 def find_conditions():
-    """For each file: the lines #if... of src/lmc.h.in that it stands in."""
-    conditions, stack = {}, []
-    lines = read("lmc.h.in").split("\n")
-    for line in lines:
-        if line.startswith("#if"):
-            stack.append(line)
-        elif line.startswith("#endif"):
-            stack.pop()
-        elif INCLUDE.match(line):
-            conditions[INCLUDE.match(line)[1]] = set(stack)
-    # salvage stands behind all of lmc.h
-    for name in INCLUDE.findall(read("lmc_salvage.h.in")):
-        conditions[name] = set(lines)
+    """For each file: the lines #if... of its frame that it stands in."""
+    conditions = {}
+    for frame in ["lmc.h.in"] + BEHIND:
+        # these are refused where LMC_NO_SNAPSHOT is defined
+        refused = frame in ("lmc_salvage.h.in", "lmc_cuda.h.in")
+        stack = ["#ifndef LMC_NO_SNAPSHOT"] if refused else []
+        for line in read(frame).split("\n"):
+            if line.startswith("#if"):
+                stack.append(line)
+            elif line.startswith("#endif"):
+                stack.pop()
+            elif INCLUDE.match(line):
+                conditions[INCLUDE.match(line)[1]] = {
+                    line for line in stack if "IMPLEMENTATION" not in line and "_H" not in line}
     return conditions
 
 
@@ -50,13 +57,15 @@ def check_floors(order):
                               % (name, other))
             elif order.index(other) >= order.index(name):
                 errors.append("src/%s includes %s, which stands behind it" % (name, other))
-            elif other != "api.h" and not conditions[other] <= conditions[name]:
+            elif not other.endswith("api.h") and not conditions[other] <= conditions[name]:
                 errors.append("src/%s includes %s, which src/lmc.h.in may leave out"
                               % (name, other))
-    floors = [FLOORS.index(os.path.dirname(name)) for name in order]
-    if floors != sorted(floors):
-        errors.append("src/lmc.h.in does not name the files floor by floor: "
-                      + " < ".join(FLOORS[1:]))
+    for frame in ["lmc.h.in"] + BEHIND:
+        floors = [FLOORS.index(os.path.dirname(name)) for name in named(frame)
+                  if not name.endswith("api.h")]
+        if floors != sorted(floors):
+            errors.append("src/%s does not name the files floor by floor: %s"
+                          % (frame, " < ".join(FLOORS[1:])))
     return errors
 
 
@@ -74,12 +83,11 @@ def compile_alone(compiler, name):
 
 def main():
     compiler = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CC", "cc")
-    order = INCLUDE.findall(read("lmc.h.in") + read("lmc_salvage.h.in"))
-    order.remove("lmc.h")
+    order = [name for frame in ["lmc.h.in"] + BEHIND for name in named(frame)]
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
-              if f not in order and not f.endswith(".in")]
+              if f not in order and not f.endswith((".in", ".cu"))]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

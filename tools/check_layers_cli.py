@@ -37,7 +37,11 @@ def functions_of_verbs():
     return found
 
 
-HEADERS = [os.path.join("..", *path) for path in (("lmc.h",), ("include", "lmc_salvage.h"))]
+HEADERS = [os.path.join("..", *path) for path in (("lmc.h",), ("include", "lmc_salvage.h"),
+                                                  ("include", "lmc_extra.h"))]
+
+
+LIBRARY = ["../lmc.h", "../include/lmc_extra.h"]
 
 
 def private_names(text):
@@ -91,9 +95,9 @@ def faults_of_format(path, text):
     if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
-        if include != "../lmc.h" and not os.path.exists(os.path.join(FORMATS, include)):
-            yield "includes %s, which is neither lmc.h nor in formats/" % include
-        if "/" in include and include != "../lmc.h":
+        if include not in LIBRARY and not os.path.exists(os.path.join(FORMATS, include)):
+            yield "includes %s, which is neither of the library nor in formats/" % include
+        if "/" in include and include not in LIBRARY:
             yield "includes %s, of another room" % include
     for header in re.findall(r"^#include <(.*)>", text, re.M):
         if header not in ["%s.h" % name for name in PLAIN_HEADERS.split()]:

@@ -11,6 +11,7 @@
 #include "../sys/platform.h"
 
 #include "../../formats/container.h"
+#include "../../include/lmc_extra.h"
 
 struct options;
 struct source;

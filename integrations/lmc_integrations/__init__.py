@@ -10,6 +10,9 @@ with: lmc_integrations.TESTED names them.
     lmc_integrations.patches          deltas as the patches of single elements that vLLM and verl take
     lmc_integrations.weight_sync      weights for RL as deltas: directories of slime, SGLang and SkyRL; ModelExpress
     lmc_integrations.zarr             a codec of zarr v3
+    lmc_integrations.numcodecs        the same for zarr v2, kerchunk and others
+    lmc_integrations.hdf5             a filter of HDF5
+    lmc_integrations.stats            pictures of `lmc stats`, by matplotlib
 
 Nothing is loaded before it is used.
 """
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TESTED"]
 
-_ADAPTERS = ("dcp", "lightning", "patches", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
+_ADAPTERS = ("dcp", "hdf5", "lightning", "numcodecs", "patches", "series", "stats", "trainer", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> ModuleType:

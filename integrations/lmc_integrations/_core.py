@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import IO, cast
 
 from lmc_codec import Reader, _arrays, _chunks, _lmc
+from lmc_codec.__main__ import command
 from lmc_codec._arguments import count_threads, level_number
 from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
@@ -16,7 +17,7 @@ from lmc_codec._new_file import _sync_directory as sync_directory
 from lmc_codec._writer import write_all
 
 __all__ = [
-    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths", "open_stored",
+    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "command", "count_threads", "level_number", "look_at", "measure_depths", "open_stored",
     "printable", "sync_directory", "write_all"
 ]  # fmt: skip
 

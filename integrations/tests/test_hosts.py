@@ -81,7 +81,7 @@ def test_only_public_names_of_the_core():
             assert all("_types" in line for line in found), (path.name, found)
 
 
-@pytest.mark.parametrize("name", ["dcp", "transformers", "vllm", "weight_sync", "zarr"])
+@pytest.mark.parametrize("name", ["dcp", "hdf5", "numcodecs", "stats", "transformers", "vllm", "weight_sync", "zarr"])
 def test_old_names(name):
     module = importlib.import_module(f"lmc_codec.{name}")
     assert module is importlib.import_module(f"lmc_integrations.{name}") is getattr(lmc_codec, name)
@@ -95,6 +95,8 @@ def test_the_program(tmp_path, package):
     assert said.returncode == 0 and "publish" in said.stdout and not said.stderr
     said = subprocess.run([*command, "receive", tmp_path, tmp_path / "no"], capture_output=True, text=True)
     assert said.returncode in (1, 4) and said.stderr.startswith("weight_sync: ")
+    said = subprocess.run([sys.executable, "-m", f"{package}.hdf5"], capture_output=True, text=True)
+    assert said.stdout.strip() == lmc_integrations.hdf5.plugin_path() and not said.stderr
 
 
 def test_importing_the_package_loads_no_adapter():
@@ -104,8 +106,11 @@ def test_importing_the_package_loads_no_adapter():
 
 def test_entry_points():
     found = {(x.group, x.value) for x in metadata.distribution("lmc-integrations").entry_points if x.name == "lmc"}
-    assert found == {("zarr.codecs", "lmc_integrations.zarr:LMCCodec"), ("vllm.general_plugins", "lmc_integrations.vllm:register")}
+    codecs = {("zarr.codecs", "lmc_integrations.zarr:LMCCodec"), ("numcodecs.codecs", "lmc_integrations.numcodecs:LMC")}
+    assert found == {*codecs, ("vllm.general_plugins", "lmc_integrations.vllm:register")}
     for point in metadata.distribution("lmc-codec").entry_points:
         assert point.group != "vllm.general_plugins"  # nothing of the core runs in others' vLLM
         if point.group == "zarr.codecs":
             assert point.load() is lmc_integrations.zarr.LMCCodec
+        if point.group == "numcodecs.codecs":
+            assert point.load() is lmc_integrations.numcodecs.LMC

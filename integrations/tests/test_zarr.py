@@ -10,46 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
+from conftest import SHARES, as_uint16, make, same
 from lmc_integrations.zarr import LMCCodec
-
-FLOATS = np.random.default_rng(1).standard_normal((256, 300)) * 0.02
-# dtype -> what a chunk of it must at most take, of its own size
-SHARES = {
-    "f2": 0.88,
-    "f4": 0.86,
-    "f8": 0.91,
-    "i4": 0.45,
-    "u2": 0.8,
-    "i8": 0.32,
-    "bool": 0.2,
-    "c8": 0.86,
-    "c16": 0.91,
-}
-
-
-def make(dtype):
-    if dtype[0] in "iu":
-        return (FLOATS * 50000).astype(dtype)
-    if dtype[0] == "c":
-        return (FLOATS + 1j * FLOATS[::-1]).astype(dtype)
-    return (FLOATS > 0.03) if dtype == "bool" else FLOATS.astype(dtype)
-
-
-def as_uint16(weights):
-    return np.ascontiguousarray(weights[:512, :256]).view(np.uint16)
-
-
-@pytest.fixture
-def weights():
-    """Like weights: bf16, 700 x 300."""
-    return (np.random.default_rng(1).standard_normal((700, 300)) * 0.02).astype(ml_dtypes.bfloat16)
-
-
-def same(a, b):
-    """Bit for bit, dtype and shape as well."""
-    a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
 
 def stored(store):
     """The chunks of a zarr store in memory, by name."""

@@ -32,14 +32,14 @@ tier: str = _lmc.versions()[2]
 
 __all__ = [
     "AmbiguousError", "ArgumentError", "Base", "BaseError", "CancelledError", "ChangedError", "ChecksumError", "CorruptError",
-    "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
+    "DeviceError", "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
     "OutputTooSmallError", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
     "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "safe_open", "tensor_decode",
     "tensor_encode", "tier", "verify"
 ]  # fmt: skip
 #: Each imports those before it.
 _MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors")
-_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "transformers", "vllm", "weight_sync", "zarr")
+_SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "stats", "torch", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> Any:

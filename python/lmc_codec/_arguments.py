@@ -86,6 +86,11 @@ def check_key(key: str, keys: set[str]) -> None:
         raise ArgumentError(f"the metadata have {key!r} already")
 
 
+def check_choice(argument: str, value: object, *choices: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{argument} is {' or '.join(map(repr, choices))}, not {value!r}")
+
+
 # -- functions that take no names: who was given data would otherwise open what they say --
 
 

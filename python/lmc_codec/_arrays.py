@@ -83,14 +83,14 @@ def _refuse(what: str) -> ValueError:
     return ValueError(f"the array is not contiguous: call {what} first (LMC does not copy inputs)")
 
 
-def _of_torch(t: Any) -> Array:
+def describe_torch(t: Any, device: str = "cpu") -> Array:
     torch = sys.modules["torch"]
     if t.layout != torch.strided:
         raise ValueError("a sparse tensor: call .to_dense() first")
     if t.device.type == "meta":
         raise ValueError("the tensor is on meta: it has a shape, but no data")
-    if t.device.type != "cpu":
-        raise ValueError(f"the tensor is on {t.device}: call .cpu() first")
+    if str(t.device) != device:
+        raise ValueError(f"the tensor is on {t.device}: call {'.cpu()' if device == 'cpu' else f'.to({device!r})'} first")
     if t.is_conj() or t.is_neg():
         raise ValueError("a lazy tensor: call .resolve_conj().resolve_neg() first")
     if not t.is_contiguous():
@@ -157,7 +157,7 @@ def describe(a: Any, dtype: Any = None) -> Array:
         return a
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(a, torch.Tensor):
-        x = _of_torch(a)
+        x = describe_torch(a)
     elif numpy is not None and isinstance(a, (numpy.ndarray, numpy.generic)):
         x = _of_numpy(a)
     elif hasattr(a, "__dlpack__"):
@@ -271,15 +271,21 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], device: Any = None)
         return array, array.reshape(-1).view(numpy.uint8)
     import torch
 
-    if dtype == "F4" and shape:
-        shape = (*shape[:-1], shape[-1] // 2)
     pin = device is not None and torch.device(device).type == "cuda" and torch.cuda.is_available()
-    tensor = torch.empty(shape, dtype=torch_dtype(dtype), pin_memory=pin)
+    tensor = new_torch(dtype, shape, pin_memory=pin)
     nbytes = tensor.numel() * tensor.element_size()
     memory = _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
     if not pin:
         _lmc.prepare(memory)
     return tensor, memory
+
+
+def new_torch(dtype: str, shape: tuple[int, ...], **where: Any) -> Any:
+    import torch
+
+    if dtype == "F4" and shape:
+        shape = (*shape[:-1], shape[-1] // 2)
+    return torch.empty(shape, dtype=torch_dtype(dtype), **where)
 
 
 def to_device(array: Any, device: Any) -> Any:

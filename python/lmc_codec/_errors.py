@@ -93,6 +93,10 @@ class FormatError(LMCError):
     """The input is not what this version reads: no LMC file, or one that needs something newer."""
 
 
+class DeviceError(LMCError, RuntimeError, status=16):
+    """No GPU, driver or NVRTC for decode="gpu", or one of them failed."""
+
+
 class NotLMCError(FormatError, status=20):
     """No LMC file."""
 

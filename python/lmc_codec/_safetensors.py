@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._arguments import check_progress
+from ._arguments import check_choice, check_progress
 from ._base import map_file
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
@@ -15,11 +16,11 @@ from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
     from ._reader import TensorInfo
-    from ._types import Backend, Framework, Level, OnError, Progress
+    from ._types import Backend, Decode, Framework, Level, OnError, Progress
 
 
 class safe_open:
@@ -269,32 +270,44 @@ def write_bytes(
     return sink.getvalue()
 
 
-def read_file(
+def read_file(source: Any, framework: str, device: Any = None, **options: Any) -> dict[str, Any]:
+    return dict(iterate_file(source, framework, device, **options))
+
+
+def iterate_file(
     source: Any, framework: str, device: Any = None, *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise"
-) -> dict[str, Any]:
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
+    on_error: OnError = "raise", decode: Decode = "cpu", most: int = 1 << 30, names: Container[str] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """names: those wanted; None: all. most: bytes that a GPU decodes at once."""
+    check_choice("on_error", on_error, "raise", "skip")
+    check_choice("decode", decode, "cpu", "gpu")
     check_progress(progress)
-    result, done = {}, 0
+    done, on_gpu = 0, None
+    if decode == "gpu" and isinstance(base, Mapping):
+        base, on_gpu = None, base
     with _open(
         source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
     ) as reader:
+        wanted = [name for name in reader.keys() if names is None or name in names]
         found: Iterable[tuple[str, Any]]
         if isinstance(reader, _Safetensors):
-            total, found = reader.count_bytes(), ((name, reader.get(name)) for name in reader.keys())
+            total, found = reader.count_bytes(), ((name, reader.get(name)) for name in wanted)
         else:
-            names = [name for name in reader.keys() if not reader._is_archive_part(name)]
             reader._expect_all()
-            infos = _find_all(reader, names, framework, on_error)
-            total, found = sum(x.size for x in infos), _get_all(reader, infos, device)
+            infos = _find_all(reader, [name for name in wanted if not reader._is_archive_part(name)], framework, on_error)
+            total = sum(x.size for x in infos)
+            if decode == "gpu":
+                from . import _gpu
+
+                found = _gpu.get_all(reader, infos, device, most, on_gpu)
+            else:
+                found = _get_all(reader, infos, device)
         for name, array in found:
-            result[name] = array
             done += array.nbytes
+            yield name, array
             if progress is not None:
                 progress(done, total)
-    return result
 
 
 def _find_all(reader: Reader, names: list[str], framework: str, on_error: OnError) -> list[TensorInfo]:

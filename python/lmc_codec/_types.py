@@ -16,3 +16,5 @@ Framework: TypeAlias = NumpyName | TorchName | BytesName
 Backend: TypeAlias = Literal["mmap", "pread"]
 #: What happens with a tensor that cannot be given.
 OnError: TypeAlias = Literal["raise", "skip"]
+#: What decodes; "gpu" is experimental.
+Decode: TypeAlias = Literal["cpu", "gpu"]

@@ -1,51 +1,5 @@
-"""LMC as a filter of HDF5. Importing this module lets h5py find the plug-in that the package brings.
+"""The old name of lmc_integrations.hdf5, which is a program, too."""
 
-    f.create_dataset("x", data=a, chunks=True, **lmc_codec.hdf5.LMC())
+from ._moved import lead_on
 
-Programs other than this one, h5dump for instance: export HDF5_PLUGIN_PATH=$(python -m lmc_codec.hdf5)
-"""
-
-from __future__ import annotations
-
-import os
-
-from . import _arrays, _chunks
-from ._arguments import level_number
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ._types import Level
-
-__all__ = ["ID", "LMC", "plugin_path"]
-
-#: The filter's number, of the range for private use.
-ID = 47802
-
-
-def plugin_path() -> str:
-    """The directory for HDF5_PLUGIN_PATH."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugins")
-
-
-def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf5plugin has them
-    """Arguments of create_dataset. level: as of lmc_codec.compress. dtype: what the elements are, where the dataset's
-    type is not it: "BF16" for bf16 that is kept as uint16."""
-    name = _chunks.check_dtype(dtype)
-    number = 0 if name is None else _arrays.NUMBERS[name]
-    return {"compression": ID, "compression_opts": (level_number(level) & 0xFFFFFFFF, number)}
-
-
-def _register() -> None:
-    try:
-        from h5py import h5pl
-    except ImportError:
-        return  # only the directory is wanted
-    h5pl.prepend(os.fsencode(plugin_path()))
-
-
-if __name__ == "__main__":
-    print(plugin_path())
-else:
-    _register()
+lead_on("lmc_codec.hdf5", __name__)

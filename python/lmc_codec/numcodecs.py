@@ -1,44 +1,5 @@
-"""A codec of numcodecs, which zarr v2, kerchunk and others find by its name, "lmc". It needs no import.
+"""The old name of lmc_integrations.numcodecs."""
 
-    zarr.create_array(..., zarr_format=2, compressors=lmc_codec.numcodecs.LMC())
-"""
+from ._moved import lead_on
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from numcodecs.abc import Codec
-from numcodecs.compat import ensure_contiguous_ndarray, ensure_contiguous_ndarray_like
-
-from . import _chunks
-from ._arguments import level_number
-
-if TYPE_CHECKING:
-    from ._types import Level
-
-__all__ = ["LMC"]
-
-
-class LMC(Codec):
-    """level: as of lmc_codec.compress. dtype: what the elements are ("BF16"), where the array that is encoded does not
-    say it: bf16 that is kept as uint16, bytes."""
-
-    codec_id = "lmc"
-
-    def __init__(self, level: Level = 0, dtype: Any = None):
-        self.level = level_number(level)
-        self.dtype = _chunks.check_dtype(dtype)
-
-    def encode(self, buf: Any) -> bytearray:
-        dtype = getattr(buf, "dtype", None)
-        array = ensure_contiguous_ndarray(buf)  # of times: integers
-        return _chunks.encode(
-            array.view("u1"), self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype), self.level
-        )
-
-    def decode(self, buf: Any, out: Any = None) -> Any:
-        data = ensure_contiguous_ndarray(buf).view("u1")
-        if out is None:
-            return _chunks.decode(data)
-        _chunks.decode(data, ensure_contiguous_ndarray_like(out).view("u1"))
-        return out
+lead_on("lmc_codec.numcodecs", __name__)

@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._arguments import check_bytes
+from ._arguments import check_bytes, check_choice
 from ._checkpoint import load_checkpoint, save_checkpoint
+from ._errors import ArgumentError
 from ._lmc import printable
-from ._safetensors import read_file, safe_open, write_bytes, write_file
+from ._reader import Reader
+from ._safetensors import iterate_file, read_file, safe_open, write_bytes, write_file
 
 if TYPE_CHECKING:
-    from ._types import Backend, Level, OnError, Progress
+    from ._types import Backend, Decode, Level, OnError, Progress
 
-__all__ = ["load", "load_checkpoint", "load_file", "load_model", "safe_open", "save", "save_checkpoint", "save_file", "save_model"]
+__all__ = ["apply_file", "iterate", "load", "load_checkpoint", "load_file", "load_model", "safe_open", "save", "save_checkpoint", "save_file", "save_model"]
 
 
 def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
@@ -111,16 +113,54 @@ def save(
 def load_file(
     filename: Any, device: str | int | torch.device = "cpu", *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise"
+    on_error: OnError = "raise", decode: Decode = "cpu"
 ) -> dict[str, torch.Tensor]:
     """All tensors of an LMC file, on that device; they go there by way of pinned memory.
 
     on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
+    decode: "gpu" (experimental): the packed bytes go to the device, and it decodes them. A base is then tensors by name on
+    that device; what a base on the CPU predicts is decoded there.
     """
     return read_file(
         filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,
-        storage_options=storage_options, on_error=on_error
+        storage_options=storage_options, on_error=on_error, decode=decode
     )
+
+
+def iterate(
+    filename: Any, device: str | int | torch.device = "cpu", *, names: Container[str] | None = None,
+    max_bytes: int = 256 << 20, base: Any = None, threads: int | None = None,
+    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu"
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors of an LMC file, as load_file has them, in its order; who lets go of each has few at a time. names:
+    those wanted. max_bytes: with decode="gpu", of tensors that are made at once, but for a larger one."""
+    return iterate_file(
+        filename, "torch", device, names=names, most=max_bytes, base=base, threads=threads,
+        storage_options=storage_options, decode=decode
+    )
+
+
+def apply_file(
+    filename: Any, tensors: Mapping[str, torch.Tensor], *, threads: int | None = None,
+    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu"
+) -> None:
+    """Makes of tensors, which a delta was made against, what the delta holds, in place. What is refused, as a wrong base or
+    damage is, changes nothing. decode: "gpu" (experimental): where they are; "cpu" takes a copy of them to the CPU."""
+    check_choice("decode", decode, "cpu", "gpu")
+    if any(len(group) > 1 for group in _find_shared(tensors)):
+        raise ValueError("tensors share memory: give one of the names of each")
+    base = None if decode == "gpu" else {name: t.detach().cpu() for name, t in tensors.items()}
+    with Reader(filename, base=base, threads=threads, framework="torch", storage_options=storage_options) as reader:
+        if reader.base_fingerprint is None:
+            raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
+        if decode == "gpu":
+            from . import _gpu
+
+            return _gpu.apply(reader, [reader.info(name) for name in reader if not reader._is_archive_part(name)], tensors)
+        for name, indices, values in list(reader.changes()):
+            t = tensors[name].detach()
+            integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
+            t.view(-1).view(integers)[indices.long().to(t.device)] = values.view(integers).to(t.device)
 
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@
  *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
  *     source.c   where files are read from: descriptors, memory, Python
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
+ *     cuda.c     Cuda: decoding on a GPU
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads
  *
  * Everything here is private to the package: types and functions take exactly what the Python
@@ -23,11 +24,12 @@
 #include <string.h>
 
 #include "lmc.h"
+#include "include/lmc_extra.h"
 
 typedef struct module_state {
     PyObject *make_error; /* of Python: (status, name, text, where, what) -> an exception */
     PyTypeObject *memory_type, *base_type, *reader_type, *writer_type, *quantizer_type,
-        *policy_type;
+        *policy_type, *cuda_type;
 } module_state;
 
 module_state *state_of(PyTypeObject *type);
@@ -202,6 +204,7 @@ PyObject *torch_dtype(PyObject *module, PyObject *args);
 PyObject *suffix(PyObject *module, PyObject *args);
 PyObject *printable(PyObject *module, PyObject *object);
 
-extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;
+extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec,
+    cuda_spec;
 
 #endif

@@ -134,8 +134,9 @@ static int module_exec(PyObject *module)
     state->writer_type = add_type(module, &writer_spec);
     state->quantizer_type = add_type(module, &quantizer_spec);
     state->policy_type = add_type(module, &policy_spec);
+    state->cuda_type = add_type(module, &cuda_spec);
     return state->memory_type && state->base_type && state->reader_type && state->writer_type &&
-                   state->quantizer_type && state->policy_type
+                   state->quantizer_type && state->policy_type && state->cuda_type
                ? 0
                : -1;
 }
@@ -151,6 +152,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->writer_type);
     Py_VISIT(state->quantizer_type);
     Py_VISIT(state->policy_type);
+    Py_VISIT(state->cuda_type);
     return 0;
 }
 
@@ -165,6 +167,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->writer_type);
     Py_CLEAR(state->quantizer_type);
     Py_CLEAR(state->policy_type);
+    Py_CLEAR(state->cuda_type);
     return 0;
 }
 

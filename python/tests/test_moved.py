@@ -7,7 +7,7 @@ import sys
 import lmc_codec
 import pytest
 
-NAMES = ("dcp", "transformers", "vllm", "weight_sync", "zarr")
+NAMES = ("dcp", "hdf5", "numcodecs", "stats", "transformers", "vllm", "weight_sync", "zarr")
 
 
 @pytest.fixture
@@ -33,9 +33,10 @@ def test_the_program():
     assert said.returncode == 1 and "lmc_codec.weight_sync is lmc_integrations.weight_sync now" in said.stderr
 
 
-def test_the_codec_of_zarr(alone):
-    """zarr finds it by its name in a file."""
-    points = importlib.metadata.entry_points(group="zarr.codecs", name="lmc")
+@pytest.mark.parametrize("group", ["zarr.codecs", "numcodecs.codecs"])
+def test_codecs(alone, group):
+    """zarr and numcodecs find them by their name in a file."""
+    points = importlib.metadata.entry_points(group=group, name="lmc")
     for point in (x for x in points if x.value.startswith("lmc_codec")):
         with pytest.raises(ImportError, match="install the distribution lmc-integrations"):
             point.load()

@@ -3,14 +3,6 @@
 
 #include <string.h>
 #include <limits.h>
-#ifdef LMC_PTHREADS
-#include <pthread.h>
-#endif
-#ifdef LMC_POSIX
-#include <errno.h>
-#include <sys/types.h>
-#include <unistd.h>
-#endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
  * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */

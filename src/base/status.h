@@ -41,6 +41,8 @@ static const struct {
                 "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
     LMC__STATUS(LMC_ERR_CHANGED,
                 "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_DEVICE,
+                "the GPU, its driver or NVRTC is missing or failed: decode on the CPU"),
     LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
     LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
                                  "0.4: 0.5), or a newer one"),

@@ -32,14 +32,6 @@ typedef struct lmc__quantized_head {
     const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
 } lmc__quantized_head;
 
-#ifndef LMC_NO_ENCODER
-/* The layout, in the header of a block that was checked. */
-LMC__INLINE int lmc__is_quantized(const uint8_t *block)
-{
-    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
-}
-#endif
-
 /* The 32 bytes that every payload begins with:
  *
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
@@ -136,25 +128,6 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     }
     return LMC_OK;
 }
-
-#if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
-/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. */
-static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
-                                                const uint8_t *src, const lmc_block_info *info,
-                                                void *ws, size_t ws_size)
-{
-    lmc__decoder d;
-    uint8_t *spare;
-    d.k = k;
-    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
-    d.in = src + LMC_BLOCK_HEADER_SIZE;
-    d.end = src + info->encoded_size;
-    spare = lmc__push_list(&d.stack, info->n);
-    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    return lmc__get_quantized_head(&d, head, info, spare);
-}
-#endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
  * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That

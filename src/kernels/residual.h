@@ -45,9 +45,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
- * operators. Then lmc__residual and lmc__restore_element for each element. */
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
+ * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
+ * differences, and lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -78,16 +78,16 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
-    }                                                                                              \
+    }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
     INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
     {                                                                                              \
         return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
                : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
-    }
-#ifndef LMC_NO_ENCODER
-#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    }                                                                                              \
     INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
                                       enum lmc__order order)                                       \
     {                                                                                              \

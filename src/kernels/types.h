@@ -51,6 +51,7 @@ typedef struct lmc__const_planes {
     const uint8_t *row[8];
 } lmc__const_planes;
 
+#ifndef LMC_NO_ENCODER
 /* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
  * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
  * the same one. */
@@ -61,6 +62,7 @@ typedef struct lmc__parted {
     uint8_t *mask, *left, *right;
     size_t n_right; /* result */
 } lmc__parted;
+#endif
 
 /* One side of a merge: a list, or a constant where list is NULL. */
 typedef struct lmc__side {
@@ -132,12 +134,14 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
+#ifndef LMC_NO_ENCODER
 /* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
  * was predicted, `width` bytes each, one behind another. */
 typedef struct lmc__changed {
     uint32_t *place;
     uint8_t *now, *before;
 } lmc__changed;
+#endif
 
 /* What has changed of a sparse block, class by class: the numbers of elements, counted within the
  * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest

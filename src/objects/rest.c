@@ -4,3 +4,4 @@
 #include "objects/object.h"
 #include "lmc.h.in"
 #include "lmc_salvage.h.in"
+#include "lmc_extra.h.in"

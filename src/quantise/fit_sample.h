@@ -1,16 +1,35 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "codec/quant_params.h"
 #include "quantise/quantizer.h"
 
-/* The state of a fit, and its sample.
+/* The state of a fit, and its sample; what all share that make a quantiser.
  *
  * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
  * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
+{
+    q->info.is_lossless = 1;
+    q->info.reason = reason;
+    return LMC_OK;
+}
+
+/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
+ *
+ *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
+static uint32_t lmc__max_points(const lmc__grid *grid)
+{
+    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
+    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
+}
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
 /* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than

@@ -49,24 +49,6 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
-/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
-static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
-{
-    q->info.is_lossless = 1;
-    q->info.reason = reason;
-    return LMC_OK;
-}
-
-/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
- *
- *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
-static uint32_t lmc__max_points(const lmc__grid *grid)
-{
-    const uint32_t n = grid->is_signed ? (LMC__EXCEPTION - 1) / 2 : LMC__EXCEPTION - 1;
-    return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
-}
-
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
  * to what decoding will give. Groups count from the tensor's first byte; second is of the same
  * elements. */

@@ -1,4 +1,5 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "codec/dtypes.h"
 #include "snapshot/buffer.h"
@@ -16,8 +17,8 @@
  *
  * by falling width of the dtype, then by name: so all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* Over this no loader takes the file (spec/foreign-bases.md); and the entries are compared each
- * with each. */
+/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
+ * each. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
@@ -51,8 +52,8 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 }
 
 /* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
- * (spec/foreign-bases.md). */
+ * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
+ * tensors in such a file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -78,7 +79,7 @@ typedef struct lmc__array_file {
     lmc_file file;
 } lmc__array_file;
 
-/* The array is described, by a shape that makes a whole number of bytes that a file can hold. */
+/* Whether all of the array is described, and its shape makes a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;

@@ -1,4 +1,5 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "quantise/quantizer.h"
@@ -8,8 +9,8 @@
 #include "snapshot/writer.h"
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
+/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
+ * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
@@ -70,7 +71,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* What fails when the file is begun has spoilt the writer, as any of its calls would. */
+/* After an error the writer is of no use, as after an error of any of its calls. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {

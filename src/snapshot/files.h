@@ -24,7 +24,7 @@ typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
     size_t stream;    /* that it is a part of, */
     uint64_t start;   /* and where in that it begins */
-    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
+    int is_described; /* 0: its FILE section is lost (salvage) */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -35,7 +35,7 @@ typedef struct lmc__listed_file {
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
     uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
     int is_unknown;           /* the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -107,8 +107,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Of the stream's files the number, in the list, of the one that has byte `position` of the
- * stream, or the stream's end: the first that does not end before. */
+/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
+ * the first file that does not end before it. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -365,8 +365,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
+ * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {

@@ -32,8 +32,7 @@ typedef struct lmc__piece {
     uint32_t size;
     int in_tensor;
     unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of this piece and those behind it, as far as they are of one block and file; 0: of an earlier
-     * piece they are */
+    /* of all pieces of one block and one file, in the first of them; 0 in the others */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -48,8 +47,8 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
-     * ends; there is room. And what is known of both. */
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
+     * when the file ends; there is room. content, outside: the state of both */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */

@@ -34,7 +34,7 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a statement that says all, in one form -- */
+/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -113,7 +113,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
+ * is of them and of this metadata. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,

@@ -1,4 +1,5 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "tensor/wave.h"
 #include "snapshot/buffer.h"

@@ -1,4 +1,5 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
@@ -10,11 +11,11 @@
 #include "snapshot/reader.h"
 #include "snapshot/find.h"
 
-/* Whether a delta can be restored over the files of its base: each block is decoded where its
- * prediction lies, so that must have the very place, in a file of the same path and size, that what
- * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
- * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
- * bytes. */
+/* Whether a delta can be restored over the files of its base. Each block is decoded over its
+ * prediction. So what predicts an element must lie where the element will be: at the same
+ * offset, in a file of the same path and size. Then nothing is overwritten before it was used.
+ * Not if files share a stream, and perhaps blocks. The answer is found in the tables of the
+ * reader, without bytes. */
 
 /* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
  * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */

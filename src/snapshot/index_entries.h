@@ -155,8 +155,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Names and fingerprints of everything in the list that has them, which point into it, and that of
- * the snapshot, which they make. */
+/* items: the names and fingerprints of all files and tensors, which point into the list; then the
+ * snapshot's fingerprint, which is made of them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {

@@ -90,7 +90,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -144,7 +144,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* A path whose digest that is, so far as it has gone, is of that sort. */
+/* Notes what the path is whose bytes sha has taken so far. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -163,8 +163,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Of the directories above it those are noted
- * whose name ends behind the first `shared` bytes, which the path noted before has, too. */
+/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
+ * those of the path before, so only directories whose names end behind them are noted. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {

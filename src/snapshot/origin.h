@@ -236,7 +236,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
+/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
@@ -253,8 +253,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
- * first that ends behind that byte of the stream, or belongs to a later one. */
+/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
+ * first that ends behind that byte of the stream, or is of a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -320,8 +320,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it refers to its own snapshot itself: references are
- * one step deep, so that reading one never leads to another. */
+/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
+ * references are one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};

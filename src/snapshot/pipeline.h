@@ -47,8 +47,8 @@ typedef struct lmc__part {
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
- * keep their size, so a wave allocates nothing that one as large before it has not. */
+/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
+ * never shrink, so a wave allocates only if it is larger than all before. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
@@ -206,10 +206,13 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
- * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
- * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
- * that. */
+/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
+ * since:
+ *
+ * - with hashes, of a copy, which is what is encoded;
+ * - the sum of a block of planes is taken while it is encoded;
+ * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
+ *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -351,8 +354,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block at whose header that is uses nothing but what the file may use, as its own header
- * says. */
+/* The block, whose header is there, uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];

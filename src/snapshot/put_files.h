@@ -18,7 +18,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry may refer to another one, and bytes of it that depend on that. */
+/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -47,7 +47,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many entries back references are looked for. Tensors of a layer come again with the next. */
+/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest; n: entries before it. */
@@ -173,7 +173,7 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
+LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
     return lmc__append_file_entry(out, file, 0);

@@ -1,8 +1,11 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "kernels/types.h"
+#include "base/wire_block.h"
+#include "codec/workspace.h"
 #include "codec/quant_params.h"
 #include "codec/get_quantised.h"
 #include "quantise/quantizer.h"
@@ -27,6 +30,29 @@
  */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+
+/* The layout, in the header of a block that was checked. */
+static int lmc__is_quantized(const uint8_t *block)
+{
+    return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
+}
+
+/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
+ * for blocks of its size. */
+static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
+                                                const uint8_t *src, const lmc_block_info *info,
+                                                void *ws, size_t ws_size)
+{
+    lmc__decoder d;
+    uint8_t *spare;
+    d.k = k;
+    d.scratch = lmc__open_workspace(&d.stack, ws, ws_size);
+    d.in = src + LMC_BLOCK_HEADER_SIZE;
+    d.end = src + info->encoded_size;
+    spare = lmc__push_list(&d.stack, info->n);
+    LMC__CHECK(spare, LMC_ERR_WORKSPACE);
+    return lmc__get_quantized_head(&d, head, info, spare);
+}
 
 /* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
  * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */

@@ -108,8 +108,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
- * those, or zero if that is NULL. */
+/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
+ * to those of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -343,8 +343,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes the block at hand a job of the wave; a prediction is read to where the block will be
  * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
- * cannot be. What is written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. What is
+ * written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -394,8 +394,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be had, though that does not matter; or LMC_OK. What a delta
- * has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
+ * delta has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||

@@ -73,7 +73,7 @@ struct lmc_salvage {
 
     /* -- the walk -- */
     uint64_t end; /* Where the index begins, if that is known; else the file's size. */
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
+    /* How many bytes behind the place that it says of itself the index lies (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */

@@ -47,10 +47,12 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
  * What was found so far is forgotten then, for all is searched again with its help.
  *
- * It might be that of another file, of which a part is content of this one. It is this file's if
- * it leads to where it stands; else bytes were lost before it, or came in between: then if the
- * first section is the one that it names, or if it stands where the trailer says, but too far in
- * front. */
+ * It might be that of another file, a part of which is content of this one. It is this file's if
+ *
+ * - it stands where the sizes in it lead to;
+ * - or bytes were lost before it, or came in between, and the file's first section is the one that
+ *   it names;
+ * - or it stands where the trailer says, but in front of where its sizes lead. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;

@@ -22,8 +22,8 @@
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
-/* The header, if it is intact. A file of a later version is refused, where a damaged header is
- * not; and so is a wrong base (spec 7.3). */
+/* The header, if it is intact. A file of a later version is refused, and so is a wrong base
+ * (spec 7.3); a damaged header is not. */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -34,8 +34,8 @@
  *
  * The header is read and checked again, for the file may have changed since the walk. The
  * prediction goes to dst, before the coder is in use, which may have to read it, and the block
- * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
- * another one, that it is damaged. */
+ * is decoded over it. Without a prediction, an intact payload gets the status that says so, and
+ * a damaged one that of damage. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {

@@ -30,13 +30,13 @@
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
  * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base a file that is the base's waits only behind one that is not. */
+ * base files wait only from the first one on that the base does not have. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
  * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {

@@ -1,4 +1,5 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/split_join.h"

@@ -1,6 +1,6 @@
 #pragma once
+#include "extra_api.h"
 #include "base/platform.h"
-#include "tensor/wave.h"
 
 /* LMC_PTHREADS: a pool of threads, for callers who have none.
  *
@@ -10,7 +10,9 @@
  *
  * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
  * one lock for all is no bottleneck. */
-#if defined(LMC_PTHREADS)
+#ifdef LMC_PTHREADS
+#include <pthread.h>
+
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
     pthread_t thread;

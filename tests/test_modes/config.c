@@ -1,6 +1,7 @@
 /* config.c - whatever LMC_NO_ENCODER, LMC_NO_QUANTIZE and LMC_NO_SNAPSHOT have left of lmc.h works.
  * What they take away is neither declared nor called here. Known bytes stand in for an encoder that
- * may not be there. HEADER: one that was made so (include/). config VECTOR    a snapshot with
+ * may not be there. HEADER: one that was made so (include/). ALONE: without lmc_extra.h
+ * behind it. config VECTOR    a snapshot with
  * quantised blocks (spec/vectors/valid/example_quantised.lmc) */
 #define LMC_IMPLEMENTATION
 #ifdef HEADER
@@ -9,7 +10,11 @@
 #include "../../lmc.h"
 #ifndef LMC_NO_SNAPSHOT
 #include "../../include/lmc_salvage.h"
+#include "../../include/lmc_cuda.h"
 #endif
+#endif
+#ifndef ALONE
+#include "../../include/lmc_extra.h"
 #endif
 
 #include <stdio.h>
@@ -75,7 +80,7 @@ static int encode(void)
 }
 #endif
 
-#if !defined(LMC_NO_ENCODER) && !defined(LMC_NO_QUANTIZE)
+#if defined(LMC_EXTRA_H) && !defined(LMC_NO_ENCODER) && !defined(LMC_NO_QUANTIZE)
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
     memcpy(dst, (const unsigned char *)user + offset, size);
@@ -161,6 +166,13 @@ static int read_snapshot(void)
          memcmp(fingerprint, info.fingerprint, sizeof fingerprint) == 0);
     MUST(lmc_reader_find_tensor(reader, NULL, "w", &number, &tensor) == LMC_OK && number == 0);
     MUST(lmc_reader_read_tensor(reader, 0, tensor, 0, g_dst, KNOWN_SIZE) == LMC_OK && is_known());
+#ifdef LMC_EXTRA_H
+    {
+        uint64_t encoded_size = 0;
+        MUST(lmc_reader_encoded_size(reader, 0, 0, KNOWN_SIZE, &encoded_size) == LMC_OK &&
+             encoded_size > 0 && encoded_size < KNOWN_SIZE);
+    }
+#endif
     lmc_reader_free(reader);
     memory.data[100] ^= 1;
     memory.position = 0;
@@ -256,7 +268,7 @@ int main(int argc, char **argv)
     if (argc < 2 || decode()) return 1;
 #ifndef LMC_NO_ENCODER
     if (encode()) return 2;
-#ifndef LMC_NO_QUANTIZE
+#if defined(LMC_EXTRA_H) && !defined(LMC_NO_QUANTIZE)
     if (quantise()) return 3;
 #endif
 #endif

@@ -2,3 +2,4 @@
 #define LMC_IMPLEMENTATION
 #include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
+#include "../../include/lmc_extra.h"

@@ -57,5 +57,6 @@
 
 #define LMC_IMPLEMENTATION
 #include "../../lmc.h"
+#include "../../include/lmc_extra.h"
 
 int main(void) { return lmc_crc32c(0, "123456789", 9) != 0xE3069283u; }

@@ -3,6 +3,7 @@
 #define LMC_IMPLEMENTATION
 #include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
+#include "../../include/lmc_extra.h"
 
 int use_b(void);
 

@@ -2,6 +2,7 @@
  * tensor comes back, and the library has threads. SPDX-License-Identifier: MIT
  */
 #include <lmc.h>
+#include <lmc_extra.h>
 #include <string.h>
 
 int main(void)

@@ -7,12 +7,11 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
+import lmc_codec as lmc
 import ml_dtypes
 import numpy as np
 import pytest
-
-import lmc_codec as lmc
-from lmc_codec import stats
+from lmc_integrations import stats
 
 HOSTILE = "<script>alert('\"x\"')</script> & ]]> $x_1$ \x1b[31m \u202e"
 
@@ -112,7 +111,7 @@ def test_snapshots(snapshots, tmp_path):
     assert [t for t in texts if "script" in t] == [HOSTILE.replace("\x1b", "\\x1B").replace("\u202e", "\\u{202E}")]
     python = [sys.executable, "-m", "lmc_codec"]
     said = subprocess.run([*python, "stats", "--json", "--fast", *snapshots], stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run([sys.executable, "-m", "lmc_codec.stats", tmp_path / "b"], input=said, check=True)
+    subprocess.run([sys.executable, "-m", "lmc_integrations.stats", tmp_path / "b"], input=said, check=True)
     for which in ("compressibility", "density"):
         assert (tmp_path / f"a-{which}.svg").read_bytes() == (tmp_path / f"b-{which}.svg").read_bytes()
 

@@ -1,0 +1,370 @@
+"""decode="gpu" without a GPU: stand-ins for the driver and NVRTC run the kernels on the CPU (tests/gpu/fake_cuda.cpp), and tensors
+on the CPU are lent to them as device memory."""
+
+import ctypes
+import gc
+import io
+import subprocess
+import sys
+import types
+import weakref
+from pathlib import Path
+
+import lmc_codec
+import pytest
+import torch
+from lmc_codec import _arrays, _gpu
+from lmc_codec.torch import apply_file, iterate, load_file, save_checkpoint, save_file
+
+LIBRARIES = [Path(__file__).parents[2] / "build/gpu" / name for name in ("libcuda.so.1", "libnvrtc.so.12")]
+pytestmark = pytest.mark.skipif(not LIBRARIES[0].exists(), reason="the stand-ins for CUDA are not built: make gpu-stand-ins")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """The driver's stand-in; gpu.lend(tensors): clones, in device memory."""
+    driver, _ = libraries = [ctypes.CDLL(str(path)) for path in LIBRARIES]  # found again by their names
+    driver.fake_cuda_adopt.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    driver.fake_cuda_count.restype = driver.fake_cuda_live.restype = ctypes.c_long
+    new_torch = _arrays.new_torch
+
+    lent = {}
+
+    def adopt(t):
+        if t.nbytes:
+            lent[t.data_ptr()] = t.nbytes
+            driver.fake_cuda_adopt(t.data_ptr(), t.nbytes)
+            weakref.finalize(t, give_back, t.data_ptr())
+        return t
+
+    def give_back(at):
+        del lent[at]
+        driver.fake_cuda_adopt(at, 0)
+
+    def new(dtype, shape, device=None, **where):
+        t = new_torch(dtype, shape, **where)
+        return t if device is None else adopt(t)
+
+    monkeypatch.setattr(_gpu, "_find_device", lambda device: CPU)
+    monkeypatch.setattr(_arrays, "new_torch", new)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=0))
+    monkeypatch.setenv("LMC_CUDA_CACHE", str(tmp_path / "cache"))
+    for library in libraries:
+        library.fake_cuda_reset()
+    yield types.SimpleNamespace(
+        lent=lent,
+        lend=lambda tensors: {name: adopt(t.detach().clone()) for name, t in tensors.items()},
+        count=lambda name: libraries["nvrtc" in name].fake_cuda_count(name.encode()),
+    )
+    gc.collect()
+    assert [library.fake_cuda_live() for library in libraries] == [0, 0]
+
+
+def make_state(seed=0):
+    """Of all widths; more than one block; odd sizes, so that blocks cross from one tensor to the next."""
+    torch.manual_seed(seed)
+    dtypes = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool]
+    state = {}
+    for i, dtype in enumerate(dtypes):
+        state[f"{i}.w"] = (torch.randn(61, 97) * 0.02 * (1000 if "int" in str(dtype) else 1)).to(dtype)
+        state[f"{i}.b"] = torch.ones(i).to(dtype)
+    state["large"] = (torch.randn(300, 300) * 0.02).bfloat16()
+    state["other"] = torch.randn(300, 150) * 0.02
+    state["scalar"] = torch.tensor(3.5)
+    state["empty"] = torch.empty(0, 3)
+    return state
+
+
+def step(state, share=0.02):
+    after = {name: t.clone() for name, t in state.items()}
+    for name, t in after.items():
+        if t.is_floating_point() and t.numel() > 1:
+            at = torch.rand(t.shape) < share
+            t[at] = (t[at].float() * 1.1 + 0.001).to(t.dtype)
+    return after
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(
+        x.dtype == b[n].dtype and x.shape == b[n].shape and x.reshape(-1).view(torch.uint8).equal(b[n].reshape(-1).view(torch.uint8))
+        for n, x in a.items()
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    state = make_state()
+    save_file(state, tmp_path / "a.lmc", metadata={"format": "pt"})
+    after = step(state)
+    save_file(after, tmp_path / "b.lmc", base=tmp_path / "a.lmc")
+    return types.SimpleNamespace(a=tmp_path / "a.lmc", b=tmp_path / "b.lmc", state=state, after=after)
+
+
+def test_load(gpu, files):
+    said = []
+    loaded = load_file(files.a, "cuda", decode="gpu", progress=lambda done, total: said.append((done, total)))
+    assert same(loaded, files.state) and list(loaded) == list(load_file(files.a))
+    assert gpu.count("kernel") > 0 and gpu.count("nvrtcCompileProgram") == 1
+    total = sum(t.nbytes for t in files.state.values())
+    assert said[-1] == (total, total) and len(said) == len(loaded)
+    assert same(load_file(files.a, "cuda", decode="gpu", threads=2), files.state)
+    assert gpu.count("nvrtcCompileProgram") == 1  # from the cache
+
+
+def test_iterate(gpu, files):
+    names = []
+    for name, t in iterate(files.a, "cuda", decode="gpu", max_bytes=30_000):
+        assert same({name: t}, {name: files.state[name]})
+        names.append(name)
+    assert names == list(load_file(files.a))
+    assert gpu.count("cuMemcpyDtoHAsync_v2") >= 5  # a wait for each group
+    some = dict(iterate(files.a, names={"large", "0.w"}, decode="gpu", device="cuda"))
+    assert some.keys() == {"large", "0.w"} and same(some, {name: files.state[name] for name in some})
+    assert same(dict(iterate(files.a)), files.state)
+
+
+def test_few_at_a_time(gpu, files):
+    """Who lets go of each tensor has those of one group at most, and the last one."""
+    most, largest = 50_000, max(t.nbytes for t in files.state.values())
+    held = []
+    for _, t in iterate(files.a, "cuda", decode="gpu", max_bytes=most):
+        del t
+        held.append(sum(gpu.lent.values()))
+    assert max(held) <= max(most, largest) + largest < sum(t.nbytes for t in files.state.values())
+
+
+@pytest.mark.parametrize("decode", ["cpu", "gpu"])
+def test_apply(gpu, files, decode):
+    weights = gpu.lend(files.state) if decode == "gpu" else {name: t.clone() for name, t in files.state.items()}
+    places = {name: t.data_ptr() for name, t in weights.items()}
+    apply_file(files.b, weights, decode=decode)
+    assert same(weights, files.after) and places == {name: t.data_ptr() for name, t in weights.items()}
+    with pytest.raises(lmc_codec.LMCError) as error:  # it is no base of this delta any more
+        apply_file(files.b, weights, decode=decode)
+    assert isinstance(error.value, (lmc_codec.WrongBaseError, lmc_codec.CorruptError)), error.value
+    assert same(weights, files.after)
+
+
+def test_a_base_on_the_device(gpu, files):
+    base = gpu.lend(files.state)
+    assert same(load_file(files.b, "cuda", decode="gpu", base=base), files.after)
+    assert same(base, files.state)
+    # a base on the CPU: what it predicts is decoded there
+    assert same(load_file(files.b, "cuda", decode="gpu", base=files.a), files.after)
+    with pytest.raises(lmc_codec.MissingBaseError, match="needed: give base="):
+        load_file(files.b, "cuda", decode="gpu")
+
+
+# -- what is refused --
+
+
+def flip(path, name, to):
+    """A bit of that tensor's bytes, in a copy."""
+    with lmc_codec.open(path) as reader:
+        x = reader.info(name)
+        at, size = reader._object.encoded_range(x.file_number, x.offset, x.size)
+    data = bytearray(path.read_bytes())
+    data[at + size // 2] ^= 1
+    to.write_bytes(data)
+    return to
+
+
+def test_damage(gpu, files, tmp_path):
+    bad = flip(files.a, "large", tmp_path / "bad.lmc")
+    with pytest.raises(lmc_codec.ChecksumError) as by_cpu:
+        load_file(bad)
+    with pytest.raises(lmc_codec.ChecksumError, match="bad.lmc: .*tensor large") as by_gpu:
+        load_file(bad, "cuda", decode="gpu")
+    assert by_gpu.value.status == by_cpu.value.status
+    assert str(by_gpu.value).rsplit(": ", 1)[1] == str(by_cpu.value).rsplit(": ", 1)[1]  # the words of the library
+    found = []
+    with pytest.raises(lmc_codec.ChecksumError):
+        for name, _ in iterate(bad, "cuda", decode="gpu", max_bytes=1):
+            found.append(name)
+    assert "large" not in found and len(found) > 3
+    weights = gpu.lend(files.state)
+    with pytest.raises(lmc_codec.ChecksumError, match="bad.lmc: tensor .*, block"):
+        apply_file(flip(files.b, "large", tmp_path / "bad.lmc"), weights, decode="gpu")
+    assert same(weights, files.state)
+    cut = tmp_path / "cut.lmc"
+    cut.write_bytes(files.a.read_bytes()[:-100])
+    with pytest.raises(lmc_codec.TruncatedError):
+        load_file(cut, "cuda", decode="gpu")
+
+
+@pytest.mark.parametrize("decode", ["cpu", "gpu"])
+def test_wrong_bases(gpu, files, decode):
+    lend = gpu.lend if decode == "gpu" else dict
+    good = files.state
+
+    def refused(tensors, kind, text, path=files.b):
+        with pytest.raises(kind, match=text):
+            apply_file(path, tensors, decode=decode)
+
+    refused(lend(good), lmc_codec.ArgumentError, "a.lmc is no delta: load_file", files.a)
+    both = lend(good)
+    refused({**both, "also": both["large"][1:]}, ValueError, "share memory")
+    other = lend({**good, "large": make_state(1)["large"]})
+    refused(other, lmc_codec.WrongBaseError, "base")
+    assert other["large"].equal(make_state(1)["large"])
+    if decode == "cpu":
+        return
+    for large in (good["large"].float(), good["large"][1:], good["large"].T, None):
+        tensors = lend({**good, "large": good["large"] if large is None else large})
+        if large is None:
+            del tensors["large"]
+        elif not large.is_contiguous():
+            tensors["large"] = tensors["large"].T.contiguous().T
+        refused(tensors, (lmc_codec.UnsupportedError, ValueError), "the base has none of that name, dtype and shape|not contiguous")
+    with pytest.raises(lmc_codec.UnsupportedError, match="tensor '.*': the base has none"):
+        load_file(files.b, "cuda", decode="gpu", base=lend({}))
+    refused({**lend(good), "large": torch.empty(300, 300, dtype=torch.bfloat16, device="meta")}, ValueError, "meta")
+
+
+def test_what_the_kernels_leave(gpu, files, monkeypatch):
+    """NOT_HERE, and refusals that the CPU does not share: all is right, and the CPU has done it."""
+    for status in (255, 24):
+        monkeypatch.setenv("FAKE_CUDA_STATUS", str(status))
+        assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
+        weights = gpu.lend(files.state)
+        apply_file(files.b, weights, decode="gpu")
+        assert same(weights, files.after)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_other_orders_of_streams(gpu, files, monkeypatch, seed):
+    monkeypatch.setenv("FAKE_CUDA_ORDER", str(seed + 1))
+    assert same(dict(iterate(files.a, "cuda", decode="gpu", max_bytes=50_000)), files.state)
+
+
+@pytest.mark.parametrize("call", ["cuInit", "cuDevicePrimaryCtxRetain", "cuMemHostAlloc", "cuModuleLoadData", "cuStreamCreate", "cuMemcpyHtoDAsync_v2:3", "cuLaunchKernel", "cuStreamSynchronize:2", "kernel"])
+def test_calls_that_fail(gpu, files, monkeypatch, call):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", f"{call}=719")
+    with pytest.raises(lmc_codec.DeviceError, match="CUDA: cu[A-Z].* failed") as error:
+        load_file(files.a, "cuda", decode="gpu")
+    assert isinstance(error.value, RuntimeError) and error.value.status_name == "LMC_ERR_DEVICE"
+    monkeypatch.delenv("FAKE_CUDA_FAIL")
+    assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
+
+
+def test_a_full_device(gpu, files, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_MEMORY", "1000000")
+    with pytest.raises(MemoryError, match=r"CUDA: cuMemAlloc.* failed: .*\(out of memory\): free memory of the GPU"):
+        load_file(files.a, "cuda", decode="gpu")
+    assert not gpu.lent
+
+
+def test_the_compiler_fails(gpu, files, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_FAIL", "nvrtcCompileProgram")
+    with pytest.raises(lmc_codec.DeviceError, match="error: FAKE_CUDA_FAIL"):
+        load_file(files.a, "cuda", decode="gpu")
+
+
+def test_the_cache(gpu, files, monkeypatch, tmp_path):
+    """It is the user's alone, or not used."""
+    def n_compiled():
+        before = gpu.count("nvrtcCompileProgram")
+        assert list(iterate(files.a, "cuda", names={"scalar"}, decode="gpu")) == [("scalar", 3.5)]
+        return gpu.count("nvrtcCompileProgram") - before
+
+    assert (n_compiled(), n_compiled()) == (1, 0)
+    cache = tmp_path / "cache"
+    assert cache.stat().st_mode & 0o777 == 0o700 and len(list(cache.iterdir())) == 1
+    cache.chmod(0o777)
+    assert (n_compiled(), n_compiled()) == (1, 1)
+    for bad in ("", str(tmp_path / "no" / "where"), str(files.a)):
+        monkeypatch.setenv("LMC_CUDA_CACHE", bad)
+        assert (n_compiled(), n_compiled()) == (1, 1)
+
+
+def test_sources(gpu, files, tmp_path):
+    """Open files; files of others; files of torch.save(), which are for the CPU."""
+    with open(files.a, "rb") as file:
+        assert same(load_file(file, "cuda", decode="gpu"), files.state)
+    assert same(load_file(files.a.read_bytes(), "cuda", decode="gpu"), files.state)
+
+    class Broken:
+        def __init__(self, n_good):
+            self.data, self.n_good = io.BytesIO(files.a.read_bytes()), n_good
+            self.seek, self.tell = self.data.seek, self.data.tell
+
+        def read(self, n):
+            self.n_good -= 1
+            if self.n_good < 0:
+                raise OSError("the network is gone")
+            return self.data.read(n)
+
+    for n_good in range(2):  # the end, and all that it has not
+        with pytest.raises(OSError, match="the network is gone"):
+            load_file(Broken(n_good), "cuda", decode="gpu")
+    tied = {"a": files.state["large"], "b": files.state["large"].T, "c": files.state["large"][3:]}
+    save_checkpoint(tied, tmp_path / "t.lmc")
+    assert same(load_file(tmp_path / "t.lmc", "cpu", decode="gpu"), tied)
+    with pytest.raises(lmc_codec.UnsupportedError, match="torch.save"):
+        save_checkpoint({"a": tied["a"] + 1}, tmp_path / "u.lmc", base=tmp_path / "t.lmc")
+        apply_file(tmp_path / "u.lmc", gpu.lend({"a": tied["a"]}), decode="gpu")
+
+
+def test_many_files(gpu, tmp_path):
+    """Tensors of several files in one snapshot, one of more than one group."""
+    a, b = make_state(2), make_state(3)
+    with lmc_codec.Writer(tmp_path / "m.lmc") as w:
+        w.add_arrays({f"a.{k}": t for k, t in a.items()}, "a.safetensors")
+        w.add_arrays({f"b.{k}": t for k, t in b.items()}, "b.safetensors")
+    wanted = {**{f"a.{k}": t for k, t in a.items()}, **{f"b.{k}": t for k, t in b.items()}}
+    assert same(load_file(tmp_path / "m.lmc", "cuda", decode="gpu"), wanted)
+
+
+# -- without the stand-ins --
+
+
+def test_arguments(files):
+    for call in (load_file, iterate):
+        with pytest.raises(ValueError, match="decode is 'cpu' or 'gpu', not 'GPU'"):
+            list(call(files.a, decode="GPU"))
+        with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):
+            list(call(files.a, "cpu", decode="gpu"))
+    with pytest.raises(ValueError, match="decode is"):
+        apply_file(files.b, files.state, decode="GPU")
+    with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):
+        apply_file(files.b, files.state, decode="gpu")
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch has CUDA, so a GPU may be there")
+def test_pytorch_without_cuda(files):
+    with pytest.raises(lmc_codec.DeviceError, match="PyTorch .* is built without CUDA: install one with CUDA, or take decode='cpu'"):
+        load_file(files.a, "cuda", decode="gpu")
+
+
+def test_missing_libraries(files):
+    """In a process of its own, whose loader has found none before."""
+    code = f"""
+import ctypes, sys, torch
+from lmc_codec import _gpu, DeviceError
+from lmc_codec.torch import load_file
+_gpu._find_device = lambda device: torch.device("cpu")
+for path in None, {str(LIBRARIES[0])!r}:
+    if path: ctypes.CDLL(path)
+    try: load_file(sys.argv[1], "cuda", decode="gpu")
+    except DeviceError as error: print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code, files.a], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) == 2 and "libcuda.so.1 cannot be opened: is there a GPU of NVIDIA, and its driver?" in said[0]
+    assert "libnvrtc.so.13 cannot be opened: install NVRTC" in said[1]
+
+
+def test_nvrtc_of_wheels(monkeypatch, tmp_path):
+    """What pip has put beside PyTorch."""
+    (tmp_path / "nvidia/cuda_nvrtc/lib").mkdir(parents=True)
+    (tmp_path / "nvidia/cu13/lib").mkdir(parents=True)
+    for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cuda_nvrtc/lib/libnvrtc-builtins.so.12.8", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.0"):
+        (tmp_path / "nvidia" / name).touch()
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert _gpu._find_nvrtc() is None
+    monkeypatch.syspath_prepend(tmp_path)
+    for version, name in (("12.8", "cuda_nvrtc/lib/libnvrtc.so.12"), ("13.0", "cu13/lib/libnvrtc.so.13"), ("11.8", None), (None, None)):
+        monkeypatch.setattr(torch.version, "cuda", version)
+        assert _gpu._find_nvrtc() == (None if name is None else str(tmp_path / "nvidia" / name))
+    sys.modules.pop("nvidia", None)

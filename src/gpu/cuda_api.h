@@ -1,0 +1,95 @@
+#pragma once
+#include "api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- decoding on a GPU of NVIDIA (experimental) --
+ * The same files and bytes, decoded where weights are wanted: packed bytes cross the link to the
+ * GPU. libcuda (the driver) and NVRTC (CUDA's compiler, 11.2 or later) are opened at run time;
+ * nothing of CUDA is needed to build. Experimental: it was tested on CPUs alone, which ran the text
+ * of the kernels.
+ *
+ * What is checked: all that lmc_reader checks. Of each block the header (on the CPU, against the
+ * index) and the CRC-32C of its content; of a delta also that of its payload. Of a tensor that is
+ * one whole part the fingerprint, too, unless the reader skips them. What the GPU cannot decode, or
+ * refuses, the CPU decodes again: its word is the status, and the message.
+ *
+ * Pointers `dst` and `base` are of device memory, in the primary context of the device: the one of
+ * PyTorch and of the CUDA runtime. `stream` is a CUstream (cudaStream_t) of it; NULL: the default
+ * one. What was put into it before is waited for. The context that is current in the calling
+ * thread stays what it is.
+ *
+ * Threads: one lmc_cuda, and the reader that it is given, by one thread at a time. Several of them,
+ * also on one device, may be used at the same time. */
+
+typedef struct lmc_cuda lmc_cuda;
+
+/* All zero: the defaults. */
+typedef struct lmc_cuda_options {
+    size_t struct_size; /* as of a block's */
+    uint64_t device;    /* its ordinal */
+    /* Or NULL: an existing directory for compiled kernels (some 100 KB for each architecture), so
+     * that they are compiled once on a machine, in some seconds, and not once in each process. Who
+     * can write there can run code on the GPU: it must be the user's own. What is damaged there is
+     * compiled anew; what cannot be written is no error. */
+    const char *cache_dir;
+    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds: libcuda.so.1
+     * and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or _112_0. */
+    const char *driver_path, *nvrtc_path;
+    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
+     * three times that, and what kernels need beside, at most four times that; pinned memory of the
+     * host: once. A block is decoded by one group of threads, and the blocks of deltas have up to 4
+     * MiB: 1 GiB of them keep a large GPU busy. */
+    uint64_t staging_size;
+    void *alloc_user;
+} lmc_cuda_options;
+
+/* Opens the libraries and the device, and compiles the kernels or takes them from the cache.
+ * *cuda is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the
+ * GPU is too old, CUDA fails) it is an object that has the message, and is to be closed. */
+LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
+/* NULL allowed. */
+LMC_API void lmc_cuda_close(lmc_cuda *cuda);
+/* What failed in the last call: one line for a user, which names the file, tensor and block, or the
+ * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
+LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
+
+/* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
+typedef struct lmc_cuda_part {
+    uint64_t file_number, offset, size;
+    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a multiple
+     * of the element's width, or blocks cross into another part, bytes are copied once more there. */
+    void *dst;
+    /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
+     * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
+     * then no byte of it is overwritten before the block that it is of was decoded and checked.
+     * A wrong base is found by the CRC of each block. Without it, blocks that were coded against
+     * the base are decoded on the CPU, by the base of the reader. */
+    const void *base;
+} lmc_cuda_part;
+
+/* Reads n parts, which must not overlap, in any order. Best all that is wanted in one call: blocks
+ * that cross from one part to the next are decoded once, and everything overlaps: reading,
+ * copying, decoding. It returns when all is there and checked. After an error, what the parts have
+ * is undefined; where base is dst, each block is the old or the new one: decode such a delta first
+ * with dst NULL if it may be damaged. Errors: ARGUMENT, LIMIT, MEMORY (of the device, too), DEVICE,
+ * those of lmc_reader_read_file. After DEVICE the GPU may be of no use to this process any more,
+ * as CUDA has it. */
+LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
+                         void *stream);
+
+/* What was done so far, for measurements and tests. */
+typedef struct lmc_cuda_counts {
+    uint64_t gpu_blocks, cpu_blocks; /* blocks that were decoded there */
+    uint64_t gpu_bytes, cpu_bytes;   /* their decoded bytes */
+    uint64_t staged_bytes;           /* that were copied once more on the device */
+    uint64_t compiled;               /* 1: the kernels were compiled; 0: they came from the cache */
+    uint64_t reserved[4];            /* zero; see "What grows in 1.x" in lmc.h */
+} lmc_cuda_counts;
+LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT
+ * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same refusal;
+ * and what a kernel leaves to the CPU is of a kind that it may leave.
+ *
+ *     test_kernel BLOCKS             BLOCKS: written by tests/blocks.py --write
+ *     test_kernel BLOCKS --mutants   leaves out one barrier at a time: each must be missed
+ *
+ * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory (sanitizers). */
+#include <string>
+#include <vector>
+#include <sys/wait.h>
+#include "../t.h"
+#include "cuda_on_cpu.h"
+#include "kernel.h"
+
+namespace
+{
+typedef std::vector<uint8_t> bytes;
+
+struct gpu_case {
+    std::string about;
+    bytes in, base; /* base: as long as out_size, or empty: there is none */
+    uint32_t out_size, number, flags;
+    lmc_status wanted;
+    bytes content; /* if that is LMC_OK */
+};
+
+std::vector<gpu_case> cases;
+long n_right, n_refused, n_left;
+uint64_t state = 2026; /* of what is drawn here */
+
+uint8_t *workspace(size_t size)
+{
+    static bytes ws;
+    if (ws.size() < size) ws.resize(size);
+    return ws.data();
+}
+
+/* What a reader says of the block, whose run and file say what is in the flags: the checks of spec 5
+ * which need those, in their order, and then those of a block. */
+lmc_status decode(gpu_case *c)
+{
+    lmc_block_info info;
+    size_t size, ws_size;
+    memset(&info, 0, sizeof info);
+    const lmc_status status = lmc_block_parse(c->in.data(), c->in.size(), c->number, &info);
+    if (status != LMC_OK) return status;
+    if (info.size != c->out_size || (info.has_prediction && !(c->flags & KERNEL_RUN_PREDICTED)) ||
+        (c->in[2] >> 5 == 2 && !(c->flags & KERNEL_MAY_QUANTIZE)) ||
+        (c->in[3] && !(c->flags & KERNEL_MAY_GROUP)))
+        return LMC_ERR_CORRUPT;
+    c->content.resize(c->out_size);
+    ws_size = lmc_block_workspace_size(info.n, info.width);
+    return t_block_decode(c->content.data(), c->content.size(), &size, c->in.data(), c->in.size(),
+                          c->base.empty() ? NULL : c->base.data(), c->base.size(), c->number,
+                          workspace(ws_size), ws_size);
+}
+
+void add(gpu_case c)
+{
+    if (c.in.size() < LMC_BLOCK_HEADER_SIZE) return; /* the index has no such block */
+    c.wanted = decode(&c);
+    cases.push_back(c);
+}
+
+/* -- one launch -- */
+
+/* Memory that ends where it is said to, at a place that is `align` more or less than a multiple of 16. */
+struct buffer {
+    uint8_t *memory, *data;
+    buffer(size_t size, size_t align, size_t pad = 0)
+    {
+        const size_t offset = t_below(&state, 16 / align) * align;
+        memory = (uint8_t *)malloc(offset + size + pad);
+        if (!memory) abort();
+        memset(memory, 0xC5, offset + size + pad);
+        data = memory + offset;
+    }
+    ~buffer() { free(memory); }
+    buffer(const buffer &) = delete;
+};
+
+struct placed {
+    const gpu_case *c;
+    buffer in, out, base;
+    bool in_place;
+    uint32_t status;
+    placed(const gpu_case *c, bool in_place)
+        : c(c), in(c->in.size(), 1, KERNEL_PAD), out(c->out_size, width(c)),
+          base(c->base.size(), width(c)), in_place(in_place), status(KERNEL_NOT_HERE)
+    {
+        memcpy(in.data, c->in.data(), c->in.size());
+        if (!c->base.empty()) memcpy(base.data, c->base.data(), c->base.size());
+        if (in_place) memcpy(out.data, c->base.data(), c->base.size());
+    }
+    static size_t width(const gpu_case *c)
+    {
+        const size_t w = c->in[1];
+        return w == 2 || w == 4 || w == 8 ? w : 1;
+    }
+    gpu_job job() const
+    {
+        const gpu_job job = {in.data,
+                             out.data,
+                             in_place          ? out.data
+                             : c->base.empty() ? NULL
+                                               : base.data,
+                             (uint32_t)c->in.size(),
+                             c->out_size,
+                             c->number,
+                             c->flags};
+        return job;
+    }
+};
+
+/* What a kernel may leave to the CPU. */
+bool may_be_left(const gpu_case &c)
+{
+    if (c.in[2] & 4 || c.in[2] >> 5 == 2) return true; /* deltas; quantised elements */
+    return c.in[1] != 2 && c.in[1] != 4;
+}
+
+/* A kernel need not tell a wrong prediction, or a block that is cut, from damage. */
+bool is_same_refusal(lmc_status cpu, uint32_t gpu)
+{
+    if (gpu == (uint32_t)cpu || (cpu == LMC_ERR_TRUNCATED && gpu == LMC_ERR_CORRUPT)) return true;
+    return cpu == LMC_ERR_BASE_WRONG && (gpu == LMC_ERR_CORRUPT || gpu == LMC_ERR_CHECKSUM);
+}
+
+void check(const placed &p)
+{
+    const gpu_case &c = *p.c;
+    t_note("%s, %s, seed %u", c.about.c_str(), p.in_place ? "in place" : "to other memory",
+           cpu::seed);
+    if (p.status == KERNEL_NOT_HERE) {
+        n_left++;
+        if (!getenv("LEAVE") && !may_be_left(c) && c.wanted == LMC_OK)
+            t_check(0, "left to the CPU", cpu::why, __FILE__, __LINE__);
+    } else if (p.status == LMC_OK) {
+        n_right++;
+        CHECK_STATUS(c.wanted, LMC_OK);
+        CHECK(c.wanted != LMC_OK || memcmp(p.out.data, c.content.data(), c.out_size) == 0);
+    } else {
+        n_refused++;
+        if (!is_same_refusal(c.wanted, p.status))
+            t_check(0, lmc_status_name(c.wanted), lmc_status_name((lmc_status)p.status), __FILE__,
+                    __LINE__);
+    }
+}
+
+/* Decodes them with one kernel; what that leaves, with the next. */
+void decode_by(int kernel, const std::vector<placed *> &all)
+{
+    while (kernel != KERNEL_CPU) {
+        std::vector<gpu_job> jobs;
+        std::vector<placed *> todo;
+        for (placed *p : all)
+            if (p->status == KERNEL_NOT_HERE) todo.push_back(p), jobs.push_back(p->job());
+        if (todo.empty()) return;
+        std::vector<uint32_t> status(todo.size());
+        gpu_run(kernel, jobs.data(), (uint32_t)jobs.size(), 1 + (uint32_t)t_below(&state, 3),
+                status.data());
+        for (size_t i = 0; i < todo.size(); i++) todo[i]->status = status[i];
+        kernel = gpu_next_kernel(kernel);
+    }
+}
+
+/* All cases, some of a launch. every: one in so many of them, drawn by chance. */
+void run(bool in_place, size_t every)
+{
+    std::vector<std::vector<placed *>> of(1 + (size_t)gpu_count_kernels());
+    for (const gpu_case &c : cases) {
+        if ((in_place && c.base.empty()) || t_below(&state, every)) continue;
+        placed *const p = new placed(&c, in_place);
+        const size_t k = (size_t)(1 + gpu_kernel_of(c.in.data(), in_place));
+        of[k].push_back(p);
+        if (k && of[k].size() < 6) continue;
+        if (k) decode_by((int)k - 1, of[k]);
+        for (placed *done : of[k]) check(*done), delete done;
+        of[k].clear();
+    }
+    for (size_t k = 1; k < of.size(); k++) {
+        decode_by((int)k - 1, of[k]);
+        for (placed *done : of[k]) check(*done), delete done;
+    }
+}
+
+/* -- cases -- */
+
+void add_vectors(const char *path)
+{
+    FILE *const file = fopen(path, "rb");
+    uint8_t head[20];
+    size_t n = 0, differ = 0;
+    if (!file) perror(path), exit(1);
+    while (fread(head, 1, sizeof head, file) == sizeof head) {
+        gpu_case c;
+        c.about = "block " + std::to_string(n++) + " of the vectors";
+        c.in.resize(t_load32(head));
+        c.out_size = t_load32(head + 4);
+        c.number = t_load32(head + 8);
+        c.flags = t_load32(head + 12) & 7;
+        if (t_load32(head + 12) & 8) c.base.resize(c.out_size);
+        if (fread(c.in.data(), 1, c.in.size(), file) != c.in.size() ||
+            fread(c.base.data(), 1, c.base.size(), file) != c.base.size())
+            abort();
+        add(c);
+        /* what is said here of lmc.h is what the reference decoder says */
+        const lmc_status wanted = cases.back().wanted, reference = (lmc_status)t_load32(head + 16);
+        differ += wanted != reference &&
+                  !(wanted == LMC_ERR_BASE_WRONG &&
+                    (reference == LMC_ERR_CORRUPT || reference == LMC_ERR_CHECKSUM));
+    }
+    CHECK(n > 500 && differ == 0);
+    fclose(file);
+}
+
+/* A block that lmc.h makes. base: how the prediction is made, or T_BASES: there is none. */
+void add_made(lmc_dtype dtype, size_t n, t_kind kind, t_base how, lmc_level level,
+              bool is_damaged = false)
+{
+    const size_t width = lmc_dtype_width(dtype), size = n * width,
+                 ws_size = lmc_block_workspace_size(n, (unsigned)width);
+    gpu_case c;
+    size_t got = 0;
+    bytes content(size);
+    const uint64_t seed = t_random(&state);
+    c.about = std::string(lmc_dtype_name(dtype)) + " " + std::to_string(n) + " " +
+              t_kind_names[kind] + " " + (how == T_BASES ? "" : t_base_names[how]) + " level " +
+              std::to_string(level);
+    c.out_size = (uint32_t)size;
+    c.number = (uint32_t)t_below(&state, 3);
+    c.flags = how == T_BASES ? 0 : 7;
+    t_fill(content.data(), size, kind, dtype, seed);
+    if (how != T_BASES) {
+        c.base.resize(size);
+        t_fill_base(c.base.data(), content.data(), size, how, kind, dtype, seed);
+    }
+    c.in.resize(lmc_block_bound(size));
+    CHECK_STATUS(t_block_encode(c.in.data(), c.in.size(), &got, content.data(), size,
+                                how == T_BASES ? NULL : c.base.data(), dtype, level, c.number,
+                                workspace(ws_size), ws_size),
+                 LMC_OK);
+    c.in.resize(got);
+    if (is_damaged) {
+        const size_t at =
+            LMC_BLOCK_HEADER_SIZE +
+            (t_below(&state, 4) ? got - 1 - t_below(&state, (got - LMC_BLOCK_HEADER_SIZE + 1) / 2) -
+                                      LMC_BLOCK_HEADER_SIZE
+                                : t_below(&state, got - LMC_BLOCK_HEADER_SIZE));
+        c.in[at] ^= (uint8_t)(1 << t_below(&state, 8));
+        if (c.in[2] & 4)
+            t_store32(&c.in[16], lmc_crc32c(0, c.in.data() + LMC_BLOCK_HEADER_SIZE,
+                                            got - LMC_BLOCK_HEADER_SIZE));
+        uint8_t place[4];
+        t_store32(place, c.number);
+        t_store32(&c.in[20], lmc_crc32c(lmc_crc32c(0, place, 4), c.in.data(), 20));
+        c.about += ", damaged at " + std::to_string(at);
+    }
+    add(c);
+}
+
+const lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_F32, LMC_U8, LMC_F8_E4M3,
+                            LMC_I16,  LMC_I32, LMC_F64, LMC_I64};
+
+size_t draw_size()
+{
+    static const size_t sizes[] = {1,    2,    7,    31,   33,   255,  256, 257,
+                                   1000, 1023, 1024, 1025, 2047, 4096, 4097};
+    return sizes[t_below(&state, sizeof sizes / sizeof *sizes)];
+}
+
+/* is_full: with large blocks, too. */
+void add_all_made(bool is_full)
+{
+    for (lmc_dtype dtype : dtypes) {
+        const size_t width = lmc_dtype_width(dtype), most = 65536;
+        for (int kind = 0; kind < T_KINDS; kind++) {
+            const lmc_level level = kind % 2 ? LMC_LEVEL_DEFAULT : LMC_LEVEL_MAX;
+            add_made(dtype, 3 * draw_size(), (t_kind)kind, T_BASES, level);
+            add_made(dtype, draw_size(), (t_kind)kind, T_BASES, level);
+            add_made(dtype, 2 * draw_size(), (t_kind)kind, T_BASES, level, true);
+            if (is_full)
+                add_made(dtype, most / (width > 4 ? 2 : 1) - t_below(&state, 2) * draw_size(),
+                         (t_kind)kind, T_BASES, level);
+            if (is_full) add_made(dtype, 8 * draw_size(), (t_kind)kind, T_BASES, level, true);
+        }
+        for (int how = 0; how < T_BASES; how++) {
+            const t_kind kind = how % 3 ? T_GAUSS : T_SPARSE;
+            const lmc_level level = how % 2 ? LMC_LEVEL_DEFAULT : LMC_LEVEL_MAX;
+            add_made(dtype, draw_size(), kind, (t_base)how, level);
+            add_made(dtype, 3 * draw_size(), kind, (t_base)how, level);
+            add_made(dtype, 2 * draw_size(), kind, (t_base)how, level, true);
+            if (is_full) add_made(dtype, 30000 + draw_size(), kind, (t_base)how, level);
+        }
+    }
+}
+
+/* Deltas as writers make them: up to 2^22 bytes. */
+void add_largest()
+{
+    add_made(LMC_BF16, 1 << 21, T_GAUSS, T_FEW, LMC_LEVEL_DEFAULT);
+    add_made(LMC_BF16, 1 << 21, T_GAUSS, T_STEPS, LMC_LEVEL_DEFAULT);
+    add_made(LMC_F32, 1 << 20, T_GAUSS, T_DRIFT, LMC_LEVEL_DEFAULT);
+    add_made(LMC_BF16, (1 << 21) - 3, T_GAUSS, T_ALL, LMC_LEVEL_MAX);
+    add_made(LMC_U8, 1 << 22, T_GAUSS, T_FEW, LMC_LEVEL_DEFAULT);
+    add_made(LMC_BF16, 1 << 21, T_GAUSS, T_BASES, LMC_LEVEL_DEFAULT);
+}
+
+/* -- barriers, one left out at a time -- */
+
+/* In a process of its own: its exit status. */
+int run_without(int barrier)
+{
+    int status = 0;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(0);
+        alarm(60); /* what waits for ever */
+        cpu::left_out = barrier;
+        t_failed = 0;
+        run(false, 1);
+        run(true, 1);
+        _exit(t_failed != 0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) abort();
+    return status;
+}
+
+void test_mutants()
+{
+    run(false, 1);
+    run(true, 1);
+    CHECK(run_without(-1) == 0);
+    for (const cpu::place &barrier : cpu::barriers) {
+        if (!barrier.name) continue;
+        const int status = run_without(barrier.id);
+        t_note("%s", barrier.name);
+        printf("%s: %s\n", barrier.name,
+               WIFSIGNALED(status) ? "the program stops"
+               : status            ? "other results"
+                                   : "nobody misses it");
+        t_check(status != 0, "a barrier that is left out is found", "", __FILE__, __LINE__);
+    }
+}
+} // namespace
+
+int main(int argc, char **argv)
+{
+    const bool is_mutants = argc > 2 && strcmp(argv[2], "--mutants") == 0;
+    t_begin(argc, argv);
+    if (argc < 2) return 2;
+    add_vectors(argv[1]);
+    add_all_made(!is_mutants && !t_brief);
+    if (is_mutants) {
+        test_mutants();
+        return t_end();
+    }
+    run(false, 1);
+    run(true, 1);
+    cases.clear();
+    if (!t_brief && !cpu::on_atomic) { /* with the check of races it takes long */
+        add_largest();
+        run(false, 1);
+        run(true, 1);
+    }
+    printf("%ld blocks right, %ld refused, %ld left to the CPU\n", n_right, n_refused, n_left);
+    CHECK(n_right > 0 && n_refused > 0);
+    return t_end();
+}

@@ -1,0 +1,750 @@
+/* lmc_cuda.h without a GPU: the driver and NVRTC are the stand-ins of tests/gpu/fake_cuda.cpp, which
+ * run the kernels on the CPU, and refuse what a GPU would not survive. What is read must be what
+ * lmc_reader reads, and so must the status of what is damaged. */
+#include "t_parts.h"
+#include "../include/lmc_cuda.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#define DRIVER "build/gpu/libcuda.so.1"
+#define NVRTC "build/gpu/libnvrtc.so.12"
+
+/* -- the driver, as a user of it has it -- */
+
+typedef unsigned long long address;
+
+#define DRIVER_FUNCTIONS(X)                                                                        \
+    X(int, cuInit, (unsigned flags))                                                               \
+    X(int, cuDeviceGet, (int *device, int ordinal))                                                \
+    X(int, cuDevicePrimaryCtxRetain, (void **context, int device))                                 \
+    X(int, cuDevicePrimaryCtxRelease_v2, (int device))                                             \
+    X(int, cuCtxSetCurrent, (void *context))                                                       \
+    X(int, cuCtxGetCurrent, (void **context))                                                      \
+    X(int, cuMemAlloc_v2, (address * at, size_t size))                                             \
+    X(int, cuMemFree_v2, (address at))                                                             \
+    X(int, cuMemcpyHtoD_v2, (address dst, const void *src, size_t size))                           \
+    X(int, cuMemcpyDtoH_v2, (void *dst, address src, size_t size))                                 \
+    X(int, cuMemsetD8Async, (address dst, unsigned char value, size_t size, void *stream))         \
+    X(int, cuStreamCreate, (void **stream, unsigned flags))                                        \
+    X(int, cuStreamDestroy_v2, (void *stream))                                                     \
+    X(long, fake_cuda_live, (void))                                                                \
+    X(long, fake_cuda_count, (const char *what))                                                   \
+    X(void, fake_cuda_reset, (void))                                                               \
+    X(const char *, fake_cuda_says, (void))
+
+static struct {
+#define MEMBER(type, name, arguments) type(*name) arguments;
+    DRIVER_FUNCTIONS(MEMBER)
+#undef MEMBER
+    void *context;
+} gpu;
+
+static int open_driver(void)
+{
+    void *const library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
+    void *found;
+    int device = 0;
+    if (!library) return 0;
+#define FIND(type, name, arguments)                                                                \
+    found = dlsym(library, #name);                                                                 \
+    if (!found) return 0;                                                                          \
+    memcpy(&gpu.name, &found, sizeof found);
+    DRIVER_FUNCTIONS(FIND)
+#undef FIND
+    return gpu.cuInit(0) == 0 && gpu.cuDeviceGet(&device, 0) == 0 &&
+           gpu.cuDevicePrimaryCtxRetain(&gpu.context, device) == 0 &&
+           gpu.cuCtxSetCurrent(gpu.context) == 0;
+}
+
+/* Device memory with those bytes, `shift` bytes behind a multiple of 256. */
+typedef struct array {
+    address memory, at;
+    size_t size;
+} array;
+
+static array make_array(const void *data, size_t size, size_t shift)
+{
+    array a;
+    a.size = size;
+    if (gpu.cuMemAlloc_v2(&a.memory, size + shift + 1) != 0) abort();
+    a.at = a.memory + shift;
+    if (data && size && gpu.cuMemcpyHtoD_v2(a.at, data, size) != 0) abort();
+    return a;
+}
+static int has_bytes(const array *a, const void *data)
+{
+    uint8_t *const got = allocate(a->size);
+    const int ok = a->size == 0 || (gpu.cuMemcpyDtoH_v2(got, a->at, a->size) == 0 &&
+                                    memcmp(got, data, a->size) == 0);
+    free(got);
+    return ok;
+}
+static void *pointer(const array *a) { return (void *)(uintptr_t)a->at; }
+static void free_array(array *a) { CHECK(gpu.cuMemFree_v2(a->memory) == 0); }
+
+static lmc_cuda *open_cuda(t_heap *heap)
+{
+    lmc_cuda_options options = LMC_DEFAULTS;
+    lmc_cuda *cuda = NULL;
+    options.driver_path = DRIVER;
+    options.nvrtc_path = NVRTC;
+    options.staging_size = 8u << 20;
+    options.alloc_user = heap;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    CHECK(strcmp(lmc_cuda_message(cuda), "") == 0);
+    return cuda;
+}
+
+static lmc_cuda_counts counts_of(const lmc_cuda *cuda)
+{
+    lmc_cuda_counts counts;
+    memset(&counts, 0, sizeof counts);
+    lmc_cuda_get_counts(cuda, &counts);
+    return counts;
+}
+
+/* -- opening -- */
+
+static void test_open(void)
+{
+    static const char *const calls[] = {"cuInit",
+                                        "cuDeviceGet",
+                                        "cuDevicePrimaryCtxRetain",
+                                        "cuCtxPushCurrent_v2",
+                                        "cuDeviceGetAttribute",
+                                        "cuDeviceGetAttribute:4",
+                                        "cuStreamCreate",
+                                        "cuEventCreate",
+                                        "cuEventCreate:5",
+                                        "cuModuleLoadData",
+                                        "cuModuleGetFunction",
+                                        "cuFuncSetAttribute",
+                                        "cuMemAlloc_v2",
+                                        "cuMemcpyHtoDAsync_v2",
+                                        "cuStreamSynchronize",
+                                        "nvrtcVersion",
+                                        "nvrtcCreateProgram",
+                                        "nvrtcCompileProgram",
+                                        "nvrtcGetCUBINSize",
+                                        "nvrtcGetCUBIN"};
+    lmc_cuda_options options = LMC_DEFAULTS;
+    const long live = gpu.fake_cuda_live();
+    lmc_cuda *cuda;
+    size_t i;
+    t_note("opening");
+    CHECK_STATUS(lmc_cuda_open(NULL, NULL), LMC_ERR_ARGUMENT);
+    options.driver_path = "/nowhere/libcuda.so";
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
+    CHECK(strstr(lmc_cuda_message(cuda), "/nowhere/libcuda.so cannot be opened") != NULL);
+    lmc_cuda_close(cuda);
+    options.driver_path = DRIVER;
+    options.nvrtc_path = "/nowhere/libnvrtc.so";
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
+    CHECK(strstr(lmc_cuda_message(cuda), "/nowhere/libnvrtc.so cannot be opened") != NULL);
+    /* it is good for nothing but the message */
+    CHECK_STATUS(lmc_cuda_read(cuda, NULL, NULL, 0, NULL), LMC_ERR_ARGUMENT);
+    lmc_cuda_close(cuda);
+    options.nvrtc_path = DRIVER; /* a library without these functions */
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
+    CHECK(strstr(lmc_cuda_message(cuda), "NVRTC has no function") != NULL);
+    lmc_cuda_close(cuda);
+    options.nvrtc_path = NVRTC;
+    options.staging_size = (8u << 20) - 1;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_ARGUMENT);
+    CHECK(cuda == NULL);
+    options.staging_size = ((uint64_t)4 << 30) + 1;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_ARGUMENT);
+    options.staging_size = (uint64_t)4 << 30; /* nothing is allocated yet */
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    lmc_cuda_close(cuda);
+    options.staging_size = 0;
+    options.device = 1;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
+    CHECK(strstr(lmc_cuda_message(cuda), "CUDA_ERROR_INVALID_DEVICE") != NULL);
+    lmc_cuda_close(cuda);
+    options.device = 0;
+    for (i = 0; i < sizeof calls / sizeof *calls; i++) {
+        enum lmc_status status;
+        t_note("opening: %s fails", calls[i]);
+        setenv("FAKE_CUDA_FAIL", calls[i], 1);
+        status = lmc_cuda_open(&cuda, &options);
+        setenv("FAKE_CUDA_FAIL", "", 1);
+        CHECK(status == LMC_ERR_DEVICE || status == LMC_ERR_MEMORY);
+        if (CHECK(cuda != NULL)) CHECK(*lmc_cuda_message(cuda) != 0);
+        lmc_cuda_close(cuda);
+        CHECK(gpu.fake_cuda_live() == live);
+    }
+    setenv("FAKE_CUDA_ARCH", "70", 1);
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
+    CHECK(strstr(lmc_cuda_message(cuda), "compute capability 7.0") != NULL);
+    setenv("FAKE_CUDA_ARCH", "", 1);
+    lmc_cuda_close(cuda);
+    lmc_cuda_close(NULL);
+    CHECK(strcmp(lmc_cuda_message(NULL), "") == 0);
+    CHECK(gpu.fake_cuda_live() == live);
+}
+
+/* 1: the kernels were compiled. */
+static uint64_t open_cached(const char *dir)
+{
+    lmc_cuda_options options = LMC_DEFAULTS;
+    lmc_cuda *cuda = NULL;
+    uint64_t compiled;
+    options.driver_path = DRIVER;
+    options.nvrtc_path = NVRTC;
+    options.cache_dir = dir;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    compiled = counts_of(cuda).compiled;
+    lmc_cuda_close(cuda);
+    return compiled;
+}
+
+static void test_cache(void)
+{
+    char dir[] = "build/tests/cuda-cache-XXXXXX", command[400], path[300] = "";
+    FILE *list;
+    uint8_t *bytes;
+    struct stat about;
+    size_t i, size, step;
+    t_note("cache");
+    CHECK(open_cached("/nowhere") == 1);
+    if (!CHECK(mkdtemp(dir) != NULL)) return;
+    CHECK(open_cached(dir) == 1);
+    CHECK(open_cached(dir) == 0);
+    (void)snprintf(command, sizeof command, "ls -d %s/*", dir);
+    list = popen(command, "r");
+    if (!CHECK(list && fgets(path, sizeof path, list))) return;
+    CHECK(!fgets(command, sizeof command, list)); /* one file, and nothing of how it was written */
+    pclose(list);
+    path[strcspn(path, "\n")] = 0;
+    if (!CHECK(stat(path, &about) == 0)) return;
+    size = (size_t)about.st_size;
+    bytes = allocate(size);
+    list = fopen(path, "rb");
+    if (!CHECK(list && fread(bytes, 1, size, list) == size)) return;
+    fclose(list);
+    step = t_quick ? 7 : 1;
+    for (i = 0; i < size + 2;
+         i += i + step < size ? step : 1) { /* each byte; then cut, or longer */
+        FILE *const file = fopen(path, "wb");
+        if (!CHECK(file != NULL)) return;
+        if (i < size) bytes[i] ^= 4;
+        fwrite(bytes, 1, i == size ? size - 1 : size, file);
+        if (i == size + 1) fputc(0, file);
+        fclose(file);
+        if (i < size) bytes[i] ^= 4;
+        t_note("cache: byte %lu", (unsigned long)i);
+        CHECK(open_cached(dir) == 1);
+        CHECK(open_cached(dir) == 0);
+    }
+    setenv("FAKE_CUDA_ARCH", "80", 1);
+    CHECK(open_cached(dir) == 1); /* of another architecture */
+    setenv("FAKE_CUDA_ARCH", "", 1);
+    CHECK(open_cached(dir) == 0);
+    setenv("FAKE_CUDA_FAIL", "cuModuleLoadData", 1); /* the driver refuses what is in the cache */
+    CHECK(open_cached(dir) == 1);
+    setenv("FAKE_CUDA_FAIL", "", 1);
+    (void)snprintf(command, sizeof command, "rm -r %s", dir);
+    CHECK(system(command) == 0);
+    free(bytes);
+}
+
+/* -- reading -- */
+
+/* What is wanted of a snapshot, where it goes, and what is right. */
+typedef struct wanted {
+    lmc_cuda_part parts[64];
+    array dst[64], base[64];
+    const uint8_t *right[64];
+    size_t n;
+} wanted;
+
+/* Bytes of a file that is `right`. base: those of the base there, or NULL. */
+static void want(wanted *w, size_t file, uint64_t offset, size_t size, const uint8_t *right,
+                 const uint8_t *base, size_t shift, int in_place)
+{
+    lmc_cuda_part *const part = &w->parts[w->n];
+    memset(part, 0, sizeof *part);
+    part->file_number = file;
+    part->offset = offset;
+    part->size = size;
+    w->base[w->n].memory = 0;
+    if (base) {
+        w->base[w->n] = make_array(base + offset, size, shift);
+        part->base = pointer(&w->base[w->n]);
+    }
+    if (in_place) {
+        w->dst[w->n] = w->base[w->n];
+        w->base[w->n].memory = 0;
+    } else w->dst[w->n] = make_array(NULL, size, shift);
+    part->dst = pointer(&w->dst[w->n]);
+    w->right[w->n++] = right + offset;
+}
+
+static void want_tensors(wanted *w, const t_model *model, const t_model *base, size_t shift,
+                         int in_place)
+{
+    size_t i, k;
+    for (i = 0; i < model->n_files; i++)
+        for (k = 0; k < model->files[i].file.n_tensors; k++) {
+            const lmc_tensor *const t = &model->files[i].file.tensors[k];
+            want(w, i, t->offset, (size_t)t->size, model->files[i].data,
+                 base ? base->files[i].data : NULL, shift, in_place);
+        }
+}
+
+static int is_right(const wanted *w)
+{
+    size_t i;
+    for (i = 0; i < w->n; i++)
+        if (!has_bytes(&w->dst[i], w->right[i])) return 0;
+    return 1;
+}
+
+static void free_wanted(wanted *w)
+{
+    size_t i;
+    for (i = 0; i < w->n; i++) {
+        free_array(&w->dst[i]);
+        if (w->base[i].memory) free_array(&w->base[i]);
+    }
+    w->n = 0;
+}
+
+static void read_right(lmc_cuda *cuda, lmc_reader *reader, wanted *w, void *stream)
+{
+    void *context = NULL;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, w->parts, w->n, stream), LMC_OK);
+    if (*lmc_cuda_message(cuda)) printf("%s [%s]\n", lmc_cuda_message(cuda), gpu.fake_cuda_says());
+    CHECK(is_right(w));
+    CHECK(gpu.cuCtxGetCurrent(&context) == 0 && context == gpu.context);
+    free_wanted(w);
+}
+
+static void test_full(lmc_cuda *cuda, const t_model *model, t_memory *file)
+{
+    static const size_t shifts[] = {0, 1, 2, 4, 8};
+    unsigned n_workers = 3;
+    const lmc_parallel parallel = t_parallel(&n_workers);
+    lmc_reader_options options = LMC_DEFAULTS;
+    uint64_t state = 9;
+    lmc_reader *reader;
+    lmc_cuda_counts before, after;
+    wanted w;
+    void *stream = NULL;
+    size_t i, k;
+    w.n = 0;
+    CHECK(gpu.cuStreamCreate(&stream, 1) == 0);
+    reader = open_memory(file, NULL, NULL);
+    for (i = 0; i < 5; i++) {
+        t_note("all tensors, shift %lu", (unsigned long)shifts[i]);
+        want_tensors(&w, model, NULL, shifts[i], 0);
+        before = counts_of(cuda);
+        read_right(cuda, reader, &w, i % 2 ? stream : NULL);
+        after = counts_of(cuda);
+        CHECK(after.gpu_blocks > before.gpu_blocks);
+        CHECK(i != 1 || after.staged_bytes > before.staged_bytes);
+    }
+    for (i = 0; i < model->n_files; i++) {
+        if (model->files[i].size == 0) continue;
+        want(&w, i, 0, model->files[i].size, model->files[i].data, NULL, 0, 0);
+    }
+    t_note("all files");
+    read_right(cuda, reader, &w, stream);
+    lmc_reader_free(reader);
+    options.parallel = &parallel;
+    options.parallel_reads = 1;
+    reader = open_with(file, &options);
+    for (i = 0; i < (t_quick ? 5u : 30u); i++) { /* disjoint ranges of both files, shuffled */
+        t_note("ranges, %lu", (unsigned long)i);
+        for (k = 0; k < 2; k++) {
+            const t_file *const f = &model->files[k];
+            size_t at = t_below(&state, f->size / 4);
+            while (at < f->size && w.n < 40) {
+                const size_t left = f->size - at, size = t_below(&state, left) / 4 + 1;
+                want(&w, k, at, size, f->data, NULL, t_below(&state, 9), 0);
+                at += size + (t_below(&state, 3) ? 0 : t_below(&state, 9000));
+            }
+        }
+        for (k = w.n; k-- > 1;) {
+            const size_t other = t_below(&state, k + 1);
+            const wanted copy = w;
+            w.parts[k] = copy.parts[other], w.parts[other] = copy.parts[k];
+            w.dst[k] = copy.dst[other], w.dst[other] = copy.dst[k];
+            w.right[k] = copy.right[other], w.right[other] = copy.right[k];
+        }
+        read_right(cuda, reader, &w, stream);
+    }
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, NULL, 0, NULL), LMC_OK);
+    memset(&w.parts[0], 0, sizeof w.parts[0]); /* no bytes: dst need not be there */
+    w.parts[0].file_number = model->n_files - 1;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, 1, NULL), LMC_OK);
+    lmc_reader_free(reader);
+    CHECK(gpu.cuStreamDestroy_v2(stream) == 0);
+}
+
+static void test_arguments(lmc_cuda *cuda, t_memory *file)
+{
+    lmc_reader *const reader = open_memory(file, NULL, NULL);
+    const lmc_file *const f = lmc_reader_get_file(reader, 0);
+    lmc_cuda_part parts[2];
+    array a = make_array(NULL, 4096, 0);
+    t_note("arguments");
+    memset(parts, 0, sizeof parts);
+    parts[0].size = parts[1].size = 100;
+    parts[0].dst = pointer(&a);
+    parts[1].dst = (void *)(uintptr_t)(a.at + 100);
+    parts[1].offset = 99;
+    CHECK_STATUS(lmc_cuda_read(NULL, reader, parts, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_cuda_read(cuda, NULL, parts, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, NULL, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 2, NULL), LMC_ERR_ARGUMENT);
+    CHECK(strstr(lmc_cuda_message(cuda), "model-1.safetensors") != NULL);
+    parts[1].offset = 100;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 2, NULL), LMC_OK);
+    parts[0].offset = f->size - 99;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 2, NULL), LMC_ERR_ARGUMENT);
+    parts[0].offset = f->size - 100;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 2, NULL), LMC_OK);
+    parts[0].base = (void *)(uintptr_t)(a.at + 99);
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 1, NULL), LMC_ERR_ARGUMENT);
+    parts[0].base = (void *)(uintptr_t)(a.at + 100);
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 1, NULL), LMC_OK);
+    parts[0].file_number = 99;
+    CHECK_STATUS(lmc_cuda_read(cuda, reader, parts, 1, NULL), LMC_ERR_ARGUMENT);
+    free_array(&a);
+    lmc_reader_free(reader);
+}
+
+/* What the kernels say of blocks does not matter in the end. */
+static void test_statuses(lmc_cuda *cuda, const t_model *model, t_memory *file)
+{
+    static const char *const statuses[] = {"255", "24", "25", "22"};
+    unsigned n_workers = 2;
+    const lmc_parallel parallel = t_parallel(&n_workers);
+    lmc_cuda_counts before, after;
+    wanted w;
+    size_t i;
+    w.n = 0;
+    for (i = 0; i < 4; i++) {
+        lmc_reader *const reader = open_memory(file, NULL, i % 2 ? &parallel : NULL);
+        t_note("each block has status %s", statuses[i]);
+        want_tensors(&w, model, NULL, i, 0);
+        setenv("FAKE_CUDA_STATUS", statuses[i], 1);
+        before = counts_of(cuda);
+        CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, w.n, NULL), LMC_OK);
+        lmc_reader_free(reader);
+        after = counts_of(cuda);
+        setenv("FAKE_CUDA_STATUS", "", 1);
+        CHECK(after.gpu_blocks == before.gpu_blocks && after.cpu_blocks > before.cpu_blocks);
+        CHECK(is_right(&w));
+        free_wanted(&w);
+    }
+}
+
+/* Each status is that of lmc_reader. */
+static void test_damage(lmc_cuda *cuda, const t_model *model, t_memory *file, const lmc_base *base,
+                        const t_model *old)
+{
+    uint64_t state = 77;
+    size_t i, n_errors = 0;
+    for (i = 0; i < (t_brief ? 10u : t_quick ? 40u : 200u); i++) {
+        const size_t at = 80 + t_below(&state, file->size - 80 - 40), k = t_below(&state, 2);
+        const t_file *const f = &model->files[k];
+        lmc_reader_options options = LMC_DEFAULTS;
+        lmc_source source;
+        lmc_reader *reader = NULL;
+        uint8_t *const got = allocate(f->size);
+        const uint8_t change = (uint8_t)(1u << t_below(&state, 8));
+        enum lmc_status want_status, status;
+        wanted w;
+        w.n = 0;
+        t_note("damage at %lu of %lu", (unsigned long)at, (unsigned long)file->size);
+        file->data[at] ^= change;
+        source.read_at = t_read_at;
+        source.user = file;
+        source.size = file->size;
+        options.base = base;
+        if (lmc_reader_open(&reader, &source, &options) == LMC_OK) {
+            want_status = lmc_reader_read_file(reader, k, 0, got, f->size);
+            want(&w, k, 0, f->size, f->data, old ? old->files[k].data : NULL, 0, i % 2 && old);
+            status = lmc_cuda_read(cuda, reader, w.parts, w.n, NULL);
+            if (!CHECK(status == want_status))
+                printf("%s, not %s: %s\n", lmc_status_name(status), lmc_status_name(want_status),
+                       lmc_cuda_message(cuda));
+            CHECK((status == LMC_OK) == (*lmc_cuda_message(cuda) == 0));
+            if (status == LMC_OK) CHECK(is_right(&w));
+            n_errors += status != LMC_OK;
+            free_wanted(&w);
+        }
+        file->data[at] ^= change;
+        lmc_reader_free(reader);
+        free(got);
+    }
+    CHECK(n_errors > i / 4);
+}
+
+static void test_fingerprints(lmc_cuda *cuda, const t_model *model, t_memory *file)
+{
+    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_reader *reader = open_memory(file, NULL, NULL);
+    size_t i, k = 0;
+    wanted w;
+    w.n = 0;
+    for (i = 0; i < 4; i++) {
+        lmc_tensor *t;
+        if (i == 2) {
+            lmc_reader_free(reader);
+            options.skip_fingerprints = 1;
+            reader = open_with(file, &options);
+        }
+        t = (lmc_tensor *)(uintptr_t)&lmc_reader_get_file(reader, 0)->tensors[k = 1 + i % 2];
+        t_note("a wrong fingerprint, %lu", (unsigned long)i);
+        t->fingerprint[i] ^= 1;
+        want(&w, 0, t->offset, (size_t)t->size, model->files[0].data, NULL, i, 0);
+        CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, 1, NULL),
+                     i < 2 ? LMC_ERR_CORRUPT : LMC_OK);
+        if (i < 2) CHECK(strstr(lmc_cuda_message(cuda), t->name) != NULL);
+        free_wanted(&w);
+        want(&w, 0, t->offset + 2, (size_t)t->size - 2, model->files[0].data, NULL, i, 0);
+        read_right(cuda, reader, &w, NULL); /* not all of it */
+        want(&w, 0, 0, model->files[0].size, model->files[0].data, NULL, i, 0);
+        CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, 1, NULL),
+                     i < 2 ? LMC_ERR_CORRUPT : LMC_OK);
+        free_wanted(&w);
+        t->fingerprint[i] ^= 1;
+    }
+    lmc_reader_free(reader);
+}
+
+static void test_delta(lmc_cuda *cuda, const t_model *old, const t_model *model, t_memory *delta,
+                       const lmc_base *base)
+{
+    lmc_reader *const with_base = open_memory(delta, base, NULL), *const alone = open_memory(
+                                                                      delta, NULL, NULL);
+    lmc_cuda_counts before, after;
+    const lmc_tensor *t;
+    wanted w;
+    size_t i;
+    w.n = 0;
+    for (i = 0; i < 6; i++) {
+        t_note("delta, %s, shift %lu", i % 2 ? "in place" : "beside", (unsigned long)i / 2);
+        want_tensors(&w, model, old, i / 2, i % 2);
+        before = counts_of(cuda);
+        setenv("FAKE_CUDA_ORDER", i ? "5" : "0", 1);
+        read_right(cuda, i % 4 < 2 ? alone : with_base, &w, NULL);
+        want(&w, 0, 0, model->files[0].size, model->files[0].data, old->files[0].data, i / 2,
+             i % 2);
+        want(&w, 1, 0, model->files[1].size, model->files[1].data, old->files[1].data, i / 2,
+             i % 2);
+        read_right(cuda, alone, &w, NULL);
+        after = counts_of(cuda);
+        CHECK(after.gpu_bytes - before.gpu_bytes > 10 * (after.cpu_bytes - before.cpu_bytes));
+        setenv("FAKE_CUDA_ORDER", "", 1);
+    }
+    t_note("delta: the base is not on the device");
+    want_tensors(&w, model, NULL, 0, 0);
+    read_right(cuda, with_base, &w, NULL);
+    want_tensors(&w, model, NULL, 0, 0);
+    CHECK_STATUS(lmc_cuda_read(cuda, alone, w.parts, w.n, NULL), LMC_ERR_BASE_MISSING);
+    free_wanted(&w);
+    t_note("delta: the base of the rest of the block is not on the device");
+    t = &model->files[0].file.tensors[1];
+    for (i = 0; i < 2; i++) {
+        want(&w, 0, t->offset + 100, 1000, model->files[0].data, old->files[0].data, 0, (int)i);
+        read_right(cuda, with_base, &w, NULL);
+        want(&w, 0, t->offset + 100, 1000, model->files[0].data, old->files[0].data, 0, (int)i);
+        CHECK_STATUS(lmc_cuda_read(cuda, alone, w.parts, w.n, NULL), LMC_ERR_BASE_MISSING);
+        if (i) CHECK(has_bytes(&w.dst[0], old->files[0].data + t->offset + 100));
+        free_wanted(&w);
+    }
+    t_note("delta: only checked");
+    want(&w, 0, 0, model->files[0].size, old->files[0].data, old->files[0].data, 0, 1);
+    w.parts[0].dst = NULL;
+    read_right(cuda, alone, &w, NULL); /* and the base is as it was */
+    t_note("delta: a wrong base");     /* one bit of it: no block that is wrong is written */
+    for (i = 0; i < 2; i++) {
+        uint8_t *const wrong = (uint8_t *)t_copy(old->files[0].data, old->files[0].size),
+                       *const got = allocate(old->files[0].size);
+        size_t at, k, n_wrong = 0;
+        for (at = (size_t)t->offset; at < t->offset + t->size; at += 20000) wrong[at] ^= 0x40;
+        want(&w, 0, 0, model->files[0].size, model->files[0].data, wrong, 0, (int)i);
+        CHECK_STATUS(lmc_cuda_read(cuda, alone, w.parts, 1, NULL), LMC_ERR_BASE_WRONG);
+        CHECK(strstr(lmc_cuda_message(cuda), "tensor layer.0.w, block") != NULL);
+        CHECK(gpu.cuMemcpyDtoH_v2(got, w.dst[0].at, w.dst[0].size) == 0);
+        for (k = 0; k < w.dst[0].size; k++)
+            n_wrong += got[k] != wrong[k] && got[k] != model->files[0].data[k];
+        if (i) CHECK(n_wrong == 0);
+        free_wanted(&w);
+        free(wrong);
+        free(got);
+    }
+    lmc_reader_free(alone);
+    lmc_reader_free(with_base);
+}
+
+/* Whatever fails, it is said, nothing is lost, and the next call works. */
+static void test_failures(const t_model *old, const t_model *model, t_memory *delta)
+{
+    static const char *const calls[] = {
+        "cuCtxPushCurrent_v2",  "cuMemHostAlloc",       "cuMemAlloc_v2",  "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuEventRecord",  "cuStreamWaitEvent",
+        "cuEventSynchronize",   "cuStreamSynchronize",  "cuLaunchKernel", "cuMemsetD8Async"};
+    const long live = gpu.fake_cuda_live();
+    lmc_reader *const reader = open_memory(delta, NULL, NULL);
+    const lmc_tensor *const first = &model->files[0].file.tensors[0];
+    const size_t size = t_quick ? (size_t)(first->offset + first->size) : model->files[0].size;
+    wanted w;
+    size_t i, n, n_failed = 0;
+    w.n = 0;
+    for (i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (n = 1; n < (t_brief ? 3u : 5u); n++) {
+            lmc_cuda *const cuda = open_cuda(NULL);
+            char text[100];
+            enum lmc_status status;
+            t_note("call %lu of %s fails", (unsigned long)n, calls[i]);
+            want(&w, 0, 0, size, model->files[0].data, old->files[0].data, 1, 1);
+            (void)snprintf(text, sizeof text, "%s:%lu=%d", calls[i], (unsigned long)n,
+                           n % 2 ? 2 : 700);
+            setenv("FAKE_CUDA_FAIL", text, 1);
+            status = lmc_cuda_read(cuda, reader, w.parts, 1, NULL);
+            setenv("FAKE_CUDA_FAIL", "", 1);
+            if (status != LMC_OK) {
+                CHECK(status == (n % 2 ? LMC_ERR_MEMORY : LMC_ERR_DEVICE));
+                CHECK(strstr(lmc_cuda_message(cuda), n % 2 ? "OUT_OF_MEMORY" : "ILLEGAL") != NULL);
+                n_failed++;
+            } else CHECK(is_right(&w));
+            free_wanted(&w);
+            want(&w, 0, 0, size, model->files[0].data, old->files[0].data, 1, 1);
+            read_right(cuda, reader, &w, NULL);
+            lmc_cuda_close(cuda);
+            CHECK(gpu.fake_cuda_live() == live);
+        }
+    CHECK(n_failed > (t_brief ? 10 : 20));
+    lmc_reader_free(reader);
+}
+
+static void test_memory(const t_model *model, t_memory *file)
+{
+    t_heap heap = {0, -1, 0, 0, 0, 0};
+    lmc_reader_options options = LMC_DEFAULTS;
+    lmc_cuda_options cuda_options = LMC_DEFAULTS;
+    long fail_at;
+    cuda_options.driver_path = DRIVER;
+    cuda_options.nvrtc_path = NVRTC;
+    cuda_options.staging_size = 8u << 20;
+    cuda_options.cache_dir = "/nowhere";
+    cuda_options.alloc_user = options.alloc_user = &heap;
+    for (fail_at = 0; fail_at < 10000; fail_at += t_quick ? 3 : 1) {
+        lmc_source source;
+        lmc_reader *reader = NULL;
+        lmc_cuda *cuda = NULL;
+        enum lmc_status status;
+        wanted w;
+        w.n = 0;
+        t_note("allocation %ld fails", fail_at);
+        source.read_at = t_read_at;
+        source.user = file;
+        source.size = file->size;
+        want_tensors(&w, model, NULL, 0, 0);
+        heap.calls = 0;
+        heap.fail_at = fail_at;
+        status = lmc_cuda_open(&cuda, &cuda_options);
+        if (status == LMC_OK) status = lmc_reader_open(&reader, &source, &options);
+        if (status == LMC_OK) status = lmc_cuda_read(cuda, reader, w.parts, w.n, NULL);
+        CHECK(status == LMC_OK || status == LMC_ERR_MEMORY);
+        if (status == LMC_OK) CHECK(is_right(&w));
+        free_wanted(&w);
+        lmc_reader_free(reader);
+        lmc_cuda_close(cuda);
+        CHECK(heap.live == 0 && heap.wrong_size == 0);
+        if (status == LMC_OK && heap.calls <= fail_at) return;
+    }
+    CHECK(!"an end of all allocations");
+}
+
+/* More than one wave, and blocks as large as they may be. */
+static void test_waves(lmc_cuda *cuda)
+{
+    unsigned log2_block;
+    for (log2_block = t_brief ? 22 : 14; log2_block <= 22; log2_block += t_quick ? 8 : 4) {
+        part parts[3];
+        t_model model;
+        t_memory out;
+        lmc_writer_options options = LMC_DEFAULTS;
+        lmc_reader *reader;
+        wanted w;
+        t_note("waves, blocks of 2^%u elements", log2_block);
+        w.n = 0;
+        memset(&model, 0, sizeof model);
+        memset(&out, 0, sizeof out);
+        parts[0] = make_part("a", "BF16", 2, 3000, t_quick ? 500 : 1500, T_GAUSS, 1);
+        parts[1] = make_part("b", "F32", 2, 1000, t_quick ? 300 : 1500, T_GAUSS, 2);
+        parts[2] = make_part("c", "U8", 1, 2000001, 0, T_RANDOM, 3);
+        add_shard(&model, "waves", parts, NULL, 3);
+        options.log2_block = log2_block;
+        CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
+        reader = open_memory(&out, NULL, NULL);
+        want_tensors(&w, &model, NULL, 0, 0);
+        read_right(cuda, reader, &w, NULL);
+        want(&w, 0, 0, model.files[0].size, model.files[0].data, NULL, 3, 0);
+        read_right(cuda, reader, &w, NULL);
+        lmc_reader_free(reader);
+        t_free_model(&model);
+        free_parts(parts, 3);
+        free(out.data);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const size_t n_elements = 700;
+    part old_parts[OLD_PARTS], parts[OLD_PARTS];
+    t_model old, model;
+    t_memory full, delta;
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_base base;
+    loose loose_old;
+    lmc_cuda *cuda;
+    size_t i;
+    t_begin(argc, argv);
+    if (!CHECK(open_driver())) return t_end();
+    memset(&full, 0, sizeof full);
+    memset(&delta, 0, sizeof delta);
+    make_old_parts(old_parts, n_elements);
+    make_old_model(&old, old_parts);
+    for (i = 0; i < OLD_PARTS; i++)
+        parts[i] = change(&old_parts[i], i % 4 == 3 ? T_STEPS : i % 4 ? T_FEW : T_DRIFT, i);
+    make_old_model(&model, parts);
+    base = make_loose(&loose_old, &old, NULL, 0);
+    options.log2_block = 14;
+    CHECK_STATUS(t_write_model(&old, &full, &options, 0, NULL), LMC_OK);
+    options.base = &base;
+    CHECK_STATUS(t_write_model(&model, &delta, &options, 0, NULL), LMC_OK);
+    test_open();
+    test_cache();
+    cuda = open_cuda(NULL);
+    test_full(cuda, &old, &full);
+    test_arguments(cuda, &full);
+    test_statuses(cuda, &old, &full);
+    test_fingerprints(cuda, &old, &full);
+    test_damage(cuda, &old, &full, NULL, NULL);
+    test_delta(cuda, &old, &model, &delta, &base);
+    test_damage(cuda, &model, &delta, &base, &old);
+    test_waves(cuda);
+    lmc_cuda_close(cuda);
+    test_failures(&old, &model, &delta);
+    test_memory(&old, &full);
+    t_note("the end");
+    CHECK(gpu.fake_cuda_live() == 1); /* the context of this program */
+    CHECK(gpu.cuDevicePrimaryCtxRelease_v2(0) == 0);
+    free_loose(&loose_old);
+    t_free_model(&old);
+    t_free_model(&model);
+    free_parts(old_parts, OLD_PARTS);
+    free_parts(parts, OLD_PARTS);
+    free(full.data);
+    free(delta.data);
+    return t_end();
+}
