@@ -49,8 +49,8 @@ static void say_series_usage(const struct arguments *a)
 /* "--json is for -l, 'lmc diff' and 'lmc stats'"; if many take it: "-r is not for 'lmc diff'" */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
-    char list[512] = "", name[32];
-    size_t size = 0, left = (o->verbs & SERIES) != 0;
+    char *list, name[32];
+    size_t left = (o->verbs & SERIES) != 0;
     const unsigned takers = (o->verbs & PLAIN) | (left ? V(SERIES_ADD) : 0);
     name_option(o, name);
     if (is_series(a)) {
@@ -60,13 +60,15 @@ static int fail_option(const struct arguments *a, const struct option *o)
     for (unsigned verb = 0; verb < VERB_SERIES_ADD; verb++) left += takers >> verb & 1;
     if (left > 4 + ((o->verbs & SERIES) != 0))
         return fail_usage(a, "%s is not for %s", name, verbs[a->verb].said);
+    list = copy_text("");
     for (unsigned verb = 0; verb <= VERB_SERIES_ADD; verb++)
-        if (takers >> verb & 1)
-            size += (size_t)snprintf(list + size, sizeof list - size, "%s%s", verbs[verb].said,
-                                     --left == 0 ? ""
-                                     : left == 1 ? " and "
-                                                 : ", ");
-    return fail_usage(a, "%s is for %s", name, list);
+        if (takers >> verb & 1) {
+            left--;
+            append_text(&list, "%s%s", verbs[verb].said, left > 1 ? ", " : left ? " and " : "");
+        }
+    const int code = fail_usage(a, "%s is for %s", name, list);
+    free(list);
+    return code;
 }
 
 /* -- reading -- */

@@ -13,14 +13,12 @@ static int begins_topic(const char *line) { return strncmp(line, MARK, MARK_SIZE
 /* "no help on 'x'; topics: options, compress, ..." */
 static int fail_topic(const char *name)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
+    char *topics = copy_text("");
     for (const char *const *line = help_lines; *line; line++)
-        if (begins_topic(*line)) fprintf(f, "%s%s", ftell(f) ? ", " : "", *line + MARK_SIZE);
-    if (fclose(f) != 0) check_memory(NULL);
-    const int code = fail(CODE_USAGE, NULL, "no help on '%s'; topics: %s", name, text);
-    free(text);
+        if (begins_topic(*line))
+            append_text(&topics, "%s%s", *topics ? ", " : "", *line + MARK_SIZE);
+    const int code = fail(CODE_USAGE, NULL, "no help on '%s'; topics: %s", name, topics);
+    free(topics);
     return code;
 }
 

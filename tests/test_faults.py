@@ -745,11 +745,14 @@ def build():
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
     source, rooms = os.path.join(ROOT, "tests", "faults.c"), (os.path.join(ROOT, "cli"), os.path.join(ROOT, "formats"))
     files = [os.path.join(at, name) for room in rooms for at, _, names in os.walk(room) for name in names if name[-2:] in (".c", ".h")]
+    cli, help_text = rooms[0], os.path.join(OUT, "help_text.c")
     if is_old(FAULTS, [source]) and subprocess.run([*cc, *flags, "-O2", "-fPIC", "-shared", source, "-o", FAULTS, "-ldl", "-pthread"],
                                                    capture_output=True).returncode:
         return "tests/faults.c cannot be compiled here"
     if is_old(SMALL_SLOTS, [os.path.join(ROOT, name) for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h")] + files):
-        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", *sorted(f for f in files if f.endswith(".c"))]
+        with open(help_text, "w", encoding="utf-8") as f:
+            subprocess.run(["sed", "-f", os.path.join(cli, "help.sed"), os.path.join(cli, "help.txt")], stdout=f, check=True)
+        small = ["-w", "-DLMC_NO_SIMD", "-DSLOT_SIZE=((size_t)1500)", "-DSLOT_SPAN=((uint64_t)4096)", help_text, *sorted(f for f in files if f.endswith(".c"))]
         how = ["-O1"] if not SANITIZE else ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFAULTS_WRAP", source,
                                             *("-Wl,--wrap=" + name for name in WRAPPED)]
         if subprocess.run([*cc, *flags, *small, *how, "-o", SMALL_SLOTS, "-ljansson", "-pthread"]).returncode:

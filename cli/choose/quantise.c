@@ -266,17 +266,16 @@ int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
 static void explain_quantizer(struct choice *c, const char *why)
 {
     lmc_quantizer_info info = get_info(c);
-    char text[256];
     if (info.is_lossless) {
         set_reason(c, info.reason);
         return;
     }
-    size_t size = (size_t)snprintf(text, sizeof text, "a grid, %u points in use", info.n_codes);
-    if (c->has_second) snprintf(text + size, sizeof text - size, ", scaled by the second moment");
+    free(c->reason);
+    c->reason = format_text("a grid, %u points in use", info.n_codes);
+    if (c->has_second) append_text(&c->reason, ", scaled by the second moment");
     else
-        snprintf(text + size, sizeof text - size, ", scales for groups of %llu%s%s",
-                 (unsigned long long)choose_group(c->tensor), *why ? ": " : "", why);
-    set_reason(c, text);
+        append_text(&c->reason, ", scales for groups of %llu%s%s",
+                    (unsigned long long)choose_group(c->tensor), *why ? ": " : "", why);
 }
 
 static void say_choice(const struct choice *c, const struct members *m)

@@ -337,8 +337,8 @@ static int is_called(const char *path, const char *name)
 /* Adds what was looked through for the base of the delta called name: how many, and of one alone,
  * or that has the base's name, what it is. A snapshot with the wanted fingerprint that was not
  * taken is a delta that needs it itself, or damaged, which was said. */
-static size_t list_places(char *text, size_t cap, size_t used, const struct places *p,
-                          const char *name, const char *made_with)
+static void list_places(char **text, const struct places *p, const char *name,
+                        const char *made_with)
 {
     const struct place_entry *shown = NULL;
     char *beside = directory_of(name), fingerprint[2 * SHORT_FINGERPRINT + 1];
@@ -347,25 +347,22 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
                             : "where it was looked for";
     size_t n = 0;
     free(beside);
-    if (p->n_directories == 0) return used;
+    if (p->n_directories == 0) return;
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
         if (e->is_given || strcmp(e->path, name) == 0 || is_same_file(e->path, name)) continue;
         if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
     if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;
-    if (n == 0)
-        used += (size_t)snprintf(text + used, cap - used, "; no other .lmc file is %s", where);
+    if (n == 0) append_text(text, "; no other .lmc file is %s", where);
     else if (n == 1)
-        used += (size_t)snprintf(text + used, cap - used,
-                                 "; the only other .lmc file %s does not restore that", where);
+        append_text(text, "; the only other .lmc file %s does not restore that", where);
     else
-        used += (size_t)snprintf(text + used, cap - used,
-                                 "; none of the %llu other .lmc files %s restores that",
-                                 (unsigned long long)n, where);
-    if (!shown || used >= cap) return used;
-    return used + (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path,
-                                   format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
+        append_text(text, "; none of the %llu other .lmc files %s restores that",
+                    (unsigned long long)n, where);
+    if (shown)
+        append_text(text, ": %.150s is %s", shown->path,
+                    format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
 /* Arguments that need a base, too, which is nowhere: all is said at once. */
@@ -388,28 +385,26 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct options *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
-    char *const text = describe_base(wanted, made_with);
-    char given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
-    size_t size = 0, n_given = 0;
+    char *const text = describe_base(wanted, made_with), *list = copy_text("");
+    char given[2 * SHORT_FINGERPRINT + 1];
+    size_t n_given = 0;
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         if ((b->state < BASE_IDENTIFIED && !b->is_known) ||
             memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
-        if (n_given++ >= MOST) continue;
-        size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
-                                 size ? ", " : "; given: ", b->name,
-                                 format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
+        if (n_given++ < MOST)
+            append_text(&list, "%s%.100s is %s", *list ? ", " : "; given: ", b->name,
+                        format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
     }
-    if (n_given > MOST)
-        size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
-                                 (unsigned long long)(n_given - MOST));
-    size = list_places(list, sizeof list, size, &o->bases->places, name, made_with);
+    if (n_given > MOST) append_text(&list, " and %llu more", (unsigned long long)(n_given - MOST));
+    list_places(&list, &o->bases->places, name, made_with);
     int code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
                     made_with && !has_suffix(made_with) ? ": no " SUFFIX
                                                           " file, but a file or directory itself"
                                                         : "",
                     list, o->bases->is_closed ? "" : " or --search DIR");
+    free(list);
     say_others_missing(wanted, &o->bases->places);
     free(text);
     return code;
@@ -417,23 +412,21 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
 
 void say_unused_bases(int all_must_be, const struct options *o)
 {
-    char list[700] = "";
-    size_t size = 0, n_unused = 0, n_used = 0;
+    char *list;
+    size_t n_unused = 0, n_used = 0;
     if (o->verbosity == 0 || o->bases->is_quiet) return;
+    list = copy_text("");
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         n_used += b->is_used != 0;
         if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a place to look */
-        if (n_unused++ < 4 && size < sizeof list)
-            size += (size_t)snprintf(list + size, sizeof list - size, "%s%.150s",
-                                     n_unused > 1 ? ", " : "", b->name);
+        if (n_unused++ < 4) append_text(&list, "%s%.150s", *list ? ", " : "", b->name);
     }
-    if (n_unused > 4 && size < sizeof list)
-        snprintf(list + size, sizeof list - size, " and %llu more",
-                 (unsigned long long)(n_unused - 4));
+    if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
     if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "not needed of the bases: %s%s", list,
             all_must_be ? "; the first is taken, and what that needs itself" : "");
+    free(list);
 }
 
 void add_search(struct bases *bases, const char *directory)

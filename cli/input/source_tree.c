@@ -234,9 +234,9 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
               const struct options *o)
 {
     struct lost lost = {0};
-    char text[300] = "";
-    size_t size = 0;
+    char *text;
     if (o->verbosity == 0) return;
+    text = copy_text("");
     if (l) expect_owner_of_tree(&lost, path);
     else expect_owner_of_file(&lost, snapshot);
     if (!l) look_for_lost(&lost, path, 1);
@@ -245,14 +245,14 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
         look_for_lost(&lost, full, is_stored(&l->entries[i], l));
         free(full);
     }
-    for (unsigned k = 0; k < N_LOST && size < sizeof text; k++)
+    for (unsigned k = 0; k < N_LOST; k++)
         if (lost.n[k])
-            size +=
-                (size_t)snprintf(text + size, sizeof text - size, "%s%s (%llu)", size ? ", " : "",
-                                 lost_names[k], (unsigned long long)lost.n[k]);
+            append_text(&text, "%s%s (%llu)", *text ? ", " : "", lost_names[k],
+                        (unsigned long long)lost.n[k]);
     if (lost.first && l)
         say(path, "is removed with what a snapshot does not keep: %s; the first is %.400s", text,
             lost.first);
     else if (lost.first) say(path, "is removed with what a snapshot does not keep: %s", text);
+    free(text);
     free(lost.first);
 }

@@ -60,6 +60,17 @@ char *format_text(const char *format, ...)
     return text;
 }
 
+void append_text(char **text, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    char *more = format_list(format, list), *all = format_text("%s%s", *text, more);
+    va_end(list);
+    free(more);
+    free(*text);
+    *text = all;
+}
+
 char *copy_string(const char *text, size_t size)
 {
     char *copy = (char *)resize(NULL, size + 1, 1);

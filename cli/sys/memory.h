@@ -39,6 +39,13 @@ char *
 format_text(const char *format, ...);
 char *format_list(const char *format, va_list list);
 
+/* Puts it at the end of *text, which may move. */
+#ifdef __GNUC__
+__attribute__((format(printf, 2, 3)))
+#endif
+void
+append_text(char **text, const char *format, ...);
+
 /* The first size bytes of text with a zero behind them, or all of it. To be freed. */
 char *copy_string(const char *text, size_t size);
 char *copy_text(const char *text);

@@ -121,29 +121,30 @@ static int open_delta(struct apply *a, const struct delta *d, struct archive *ar
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char *const wanted = describe_base(d->wanted, d->made_with);
-    char there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
+    char there[2 * SHORT_FINGERPRINT + 1], *more = copy_text("");
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     if (a->journal.state == JOURNAL_DAMAGED)
-        snprintf(more, sizeof more,
-                 "; it was left half applied, and its side file %.300s is damaged: replace the "
-                 "target by a good copy",
-                 journal);
+        append_text(&more,
+                    "; it was left half applied, and its side file %.300s is damaged: replace the "
+                    "target by a good copy",
+                    journal);
     else if (a->journal.state == JOURNAL_OTHER)
-        snprintf(more, sizeof more, "; it was left half applied: first finish %.200s (see %.300s)",
-                 a->journal.found_name, journal);
+        append_text(&more, "; it was left half applied: first finish %.200s (see %.300s)",
+                    a->journal.found_name, journal);
     else if (a->journal.state == JOURNAL_OURS)
-        snprintf(more, sizeof more,
-                 "; it was left half applied and changed since, see %.300s: replace the target by "
-                 "a good copy",
-                 journal);
+        append_text(
+            &more,
+            "; it was left half applied and changed since, see %.300s: replace the target by "
+            "a good copy",
+            journal);
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
-        snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
-                 d->name);
+        append_text(&more, "; it holds the tensors that %.200s restores, in other files", d->name);
     code = (enum exit_code)fail(
         code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
         format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
     free(wanted);
+    free(more);
     return code;
 }
 

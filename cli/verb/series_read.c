@@ -86,28 +86,26 @@ static void print_series_as_json(const struct series *s, const long *counts)
     end_json_line(&w);
 }
 
-/* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". */
-static void count_others(char *text, size_t cap, const struct series *s)
+/* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". To be freed. */
+static char *count_others(const struct series *s)
 {
     static const char *const words[] = {"adding", "forgotten", "missing", "damaged"};
-    size_t used = 0;
-    *text = 0;
-    for (size_t k = 0; k < sizeof words / sizeof *words && used < cap; k++) {
+    char *text = copy_text("");
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++) {
         uint64_t n = 0;
         for (size_t i = 0; i < s->n; i++)
             n += s->list[i].state != STATE_GONE &&
                  strcmp(condition_of_entry(&s->list[i]), words[k]) == 0;
         if (n)
-            used += (size_t)snprintf(text + used, cap - used, "%s%llu %s", used ? ", " : " (",
-                                     (unsigned long long)n, words[k]);
+            append_text(&text, "%s%llu %s", *text ? ", " : " (", (unsigned long long)n, words[k]);
     }
-    if (used && used < cap) snprintf(text + used, cap - used, ")");
+    if (*text) append_text(&text, ")");
+    return text;
 }
 
 static void print_series(const struct series *s, const long *counts)
 {
     uint64_t size = 0, packed = 0, n = 0;
-    char others[200];
     int width = 4;
     for (size_t i = 0; i < s->n; i++) {
         int length = (int)strlen(s->list[i].name);
@@ -120,10 +118,11 @@ static void print_series(const struct series *s, const long *counts)
     printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
         if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
-    count_others(others, sizeof others, s);
+    char *others = count_others(s);
     printf("%llu snapshot%s%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
            (unsigned long long)n, n == 1 ? "" : "s", others, (unsigned long long)size,
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
+    free(others);
 }
 
 int series_list(const struct options *o)

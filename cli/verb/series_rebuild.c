@@ -69,15 +69,16 @@ static void take_over(struct series *s, struct series *old)
 }
 
 /* Adds "; WHAT: a, b, c and 5 more" of the entries that are marked, if there are any. */
-static void write_names(FILE *text, const char *what, const struct series *old,
-                        const unsigned char *marks, unsigned mark)
+static void add_names(char **text, const char *what, const struct series *old,
+                      const unsigned char *marks, unsigned mark)
 {
     enum { MOST = 3 };
     size_t n = 0;
     for (size_t i = 0; i < old->n; i++)
         if (marks[i] == mark && n++ < MOST)
-            fprintf(text, "%s%s%.60s", n == 1 ? what : ", ", n == 1 ? ": " : "", old->list[i].name);
-    if (n > MOST) fprintf(text, " and %llu more", (unsigned long long)(n - MOST));
+            append_text(text, "%s%s%.60s", n == 1 ? what : ", ", n == 1 ? ": " : "",
+                        old->list[i].name);
+    if (n > MOST) append_text(text, " and %llu more", (unsigned long long)(n - MOST));
 }
 
 enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
@@ -86,9 +87,7 @@ enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
 static void say_rebuilt(const struct series *s, const struct series *old, int was_there,
                         int is_read)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
+    char *text = copy_text("");
     unsigned char *marks = (unsigned char *)zeroed(old->n + 1, 1);
     for (size_t i = 0; i < old->n; i++) {
         const struct snapshot *e = &old->list[i], *now = find_name(s, e->name);
@@ -96,10 +95,9 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
         else if (e->state != STATE_ADDING) /* which never was one */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
-    write_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
-    write_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
-    write_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
-    if (fclose(f) != 0) check_memory(NULL);
+    add_names(&text, "; given up, for their files are missing", old, marks, GIVEN_UP);
+    add_names(&text, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
+    add_names(&text, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
     free(marks);
     if (s->o->verbosity > 0)
         say(s->directory, "the new list has %llu snapshot%s%s%s%s", (unsigned long long)s->n,
