@@ -314,6 +314,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long test-avx512 \
-    analyse fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall \
-    clean FORCE
+.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long \
+    test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
+    install-shared uninstall clean FORCE
