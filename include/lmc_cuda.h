@@ -62,8 +62,9 @@ typedef struct lmc_cuda_options {
      * can write there can run code on the GPU: it must be the user's own. What is damaged there is
      * compiled anew; what cannot be written is no error. */
     const char *cache_dir;
-    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds: libcuda.so.1
-     * and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or _112_0. */
+    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds:
+     * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
+     * _112_0. */
     const char *driver_path, *nvrtc_path;
     /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
      * three times that, and what kernels need beside, at most four times that; pinned memory of the
@@ -86,8 +87,9 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a multiple
-     * of the element's width, or blocks cross into another part, bytes are copied once more there. */
+    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a
+     * multiple of the element's width, or blocks cross into another part, bytes are copied once
+     * more there. */
     void *dst;
     /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
@@ -133,7 +135,8 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
  * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
- * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
+ * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All
+ * pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
  * LMC__GPU_NOT_HERE: the kernel does not do this block. Then that one does which is its `next`,
  * and in the end the CPU. A block of any other status but LMC_OK is for the CPU, too: it finds out
  * what is wrong with it. Whatever the bytes are, a kernel ends, and accesses what is said here.
@@ -2133,7 +2136,8 @@ static const char *const lmc__cuda_text[] = {
     "{\n",
     "    SumShared &s = *(SumShared *)SHARED_MEMORY();\n",
     "    const u32 tid = threadIdx.x;\n",
-    "    for (u32 i = tid; i < 1024; i += 256) s.advance[i >> 8][i & 255] = t->advance[5][i >> 8][i & 255];\n",
+    "    for (u32 i = tid; i < 1024; i += 256)\n",
+    "        s.advance[i >> 8][i & 255] = t->advance[5][i >> 8][i & 255];\n",
     "    BARRIER();\n",
     "    for (u32 k = blockIdx.x; k < n; k += gridDim.x) {\n",
     "        const u64 begin = pieces[k].at, end = begin + pieces[k].size;\n",
@@ -2144,7 +2148,8 @@ static const char *const lmc__cuda_text[] = {
     "            crc = sum_product(s.advance, crc) ^\n",
     "                  (u32)sum_bytes(begin, end, end - (u64)(rows - i) * 1024 + 4 * tid, 4);\n",
     "        s.crc[tid] = move_crc(t, crc, 4 * (256 - tid)); /* the words behind it, and x^32 */\n",
-    "        for (u64 at = begin + 8 * tid; at < end; at += 8 * 256) words += sum_bytes(begin, end, at, 8);\n",
+    "        for (u64 at = begin + 8 * tid; at < end; at += 8 * 256)\n",
+    "            words += sum_bytes(begin, end, at, 8);\n",
     "        s.words[tid] = words;\n",
     "        BARRIER();\n",
     "        for (u32 half = 128; half; half >>= 1) {\n",
@@ -2707,8 +2712,8 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *c, lmc_cuda_counts *counts)
  *
  *     parts      |--- A -------------|         |- B -||--- C ----|
  *     spans      |--- 0 -------------|         |- 1 -||--- 2 ----|      sorted, by streams
- *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      those that have bytes of them
- *     pieces     |  0  |  1  |  2  |3|         | 4 | 5||6|  7  |8 |     of a block that go to one part
+ *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      that have bytes of them
+ *     pieces     |  0  |  1  |  2  |3|         | 4 | 5||6|  7  |8 |     of a block, for one part
  *     ranges     |----------- 0 ---------|   |--------- 1 ----------|   that are read at once
  *
  * A wave has as many blocks as fit in one half of the memory. Each block is in one wave. */

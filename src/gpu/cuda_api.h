@@ -35,8 +35,9 @@ typedef struct lmc_cuda_options {
      * can write there can run code on the GPU: it must be the user's own. What is damaged there is
      * compiled anew; what cannot be written is no error. */
     const char *cache_dir;
-    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds: libcuda.so.1
-     * and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or _112_0. */
+    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds:
+     * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
+     * _112_0. */
     const char *driver_path, *nvrtc_path;
     /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
      * three times that, and what kernels need beside, at most four times that; pinned memory of the
@@ -59,8 +60,9 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a multiple
-     * of the element's width, or blocks cross into another part, bytes are copied once more there. */
+    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a
+     * multiple of the element's width, or blocks cross into another part, bytes are copied once
+     * more there. */
     void *dst;
     /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:

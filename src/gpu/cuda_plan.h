@@ -19,8 +19,8 @@
  *
  *     parts      |--- A -------------|         |- B -||--- C ----|
  *     spans      |--- 0 -------------|         |- 1 -||--- 2 ----|      sorted, by streams
- *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      those that have bytes of them
- *     pieces     |  0  |  1  |  2  |3|         | 4 | 5||6|  7  |8 |     of a block that go to one part
+ *     blocks     |.....|.....|.....|.....|   |.....|.....|.....|..      that have bytes of them
+ *     pieces     |  0  |  1  |  2  |3|         | 4 | 5||6|  7  |8 |     of a block, for one part
  *     ranges     |----------- 0 ---------|   |--------- 1 ----------|   that are read at once
  *
  * A wave has as many blocks as fit in one half of the memory. Each block is in one wave. */

@@ -831,7 +831,7 @@ template <bool WIDE, u32 NEST> struct Nested {
         __syncwarp();
         while (top) {
             const Pending v = stack[--top];
-            const u32 half = v.start + (1u << (14 - v.depth)), first_size = start[v.first + 1] - start[v.first],
+            const u32 half = v.start + (1u << 14 >> v.depth), first_size = start[v.first + 1] - start[v.first],
                       last_size = start[v.end] - start[v.end - 1],
                       /* a leaf of length L has 2^(15 - L) of the code space */
                 flat = (u32)__clz(first_size) - 16 - v.depth;

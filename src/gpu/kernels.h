@@ -9,10 +9,11 @@
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
  * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
- * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
- * LMC__GPU_NOT_HERE: the kernel does not do this block. Then that one does which is its `next`,
- * and in the end the CPU. A block of any other status but LMC_OK is for the CPU, too: it finds out
- * what is wrong with it. Whatever the bytes are, a kernel ends, and accesses what is said here.
+ * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All
+ * pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
+ * LMC__GPU_NOT_HERE: the kernel does not do this block, so its `next` does, and in the end the CPU.
+ * A block of any other status but LMC_OK is for the CPU, too: it finds out what is wrong with it.
+ * Whatever the bytes are, a kernel ends, and accesses only what is said here.
  *
  * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; what they hold
  * does not matter. More of it than lmc__gpu_scratch_size() is of no use; less, and more blocks are

@@ -41,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
 {
     SumShared &s = *(SumShared *)SHARED_MEMORY();
     const u32 tid = threadIdx.x;
-    for (u32 i = tid; i < 1024; i += 256) s.advance[i >> 8][i & 255] = t->advance[5][i >> 8][i & 255];
+    for (u32 i = tid; i < 1024; i += 256)
+        s.advance[i >> 8][i & 255] = t->advance[5][i >> 8][i & 255];
     BARRIER();
     for (u32 k = blockIdx.x; k < n; k += gridDim.x) {
         const u64 begin = pieces[k].at, end = begin + pieces[k].size;
@@ -52,7 +53,8 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
             crc = sum_product(s.advance, crc) ^
                   (u32)sum_bytes(begin, end, end - (u64)(rows - i) * 1024 + 4 * tid, 4);
         s.crc[tid] = move_crc(t, crc, 4 * (256 - tid)); /* the words behind it, and x^32 */
-        for (u64 at = begin + 8 * tid; at < end; at += 8 * 256) words += sum_bytes(begin, end, at, 8);
+        for (u64 at = begin + 8 * tid; at < end; at += 8 * 256)
+            words += sum_bytes(begin, end, at, 8);
         s.words[tid] = words;
         BARRIER();
         for (u32 half = 128; half; half >>= 1) {

@@ -5,6 +5,7 @@ with tests/gpu/budget.txt. No GPU is needed; but the package nvidia-cuda-nvrtc-c
 Usage: compile.py             fails where a kernel takes more than the table has, or where the table has what is not there
        compile.py --record    writes the table
        compile.py --cubin DIR writes the binaries, for nvdisasm
+       compile.py --is-installed   exits with 0 if that package is here
 
 SPDX-License-Identifier: MIT
 """
@@ -28,8 +29,12 @@ HEAD = """\
 """
 
 
+def find():
+    return glob.glob(os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.*"))
+
+
 def load():
-    files = glob.glob(os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.*"))
+    files = find()
     if not files:
         sys.exit("compile.py: nvidia-cuda-nvrtc-cu12 is not installed: tests/install brings it")
     return ctypes.CDLL(files[0])
@@ -94,6 +99,8 @@ def measure(cubin, said):
 
 
 def main():
+    if sys.argv[1:2] == ["--is-installed"]:
+        return not find()
     nvrtc, failed, passed = load(), 0, 0
     with open(SOURCE, "rb") as file:
         source = file.read()

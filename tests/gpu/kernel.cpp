@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * src/gpu/decode.cu under the shim, with what the host knows of it. Compiled with -Isrc and, for the
  * check of races, -fsanitize=thread. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #define LMC_IMPLEMENTATION
@@ -30,12 +29,16 @@ const char *gpu_kernel_name(int kernel) { return lmc__gpu_kernels[kernel].name; 
 
 typedef void kernel_function(const Block *, u32, u32 *, const Tables *, u8 *, u64);
 
-/* By its name, as the driver finds it: the program is linked with -rdynamic. */
-static kernel_function *find(int kernel)
+/* By its name, as the driver finds it. */
+static kernel_function *find(const char *name)
 {
-    void *const p = dlsym(RTLD_DEFAULT, lmc__gpu_kernels[kernel].name);
-    if (!p) cpu::stop("there is no kernel %s", lmc__gpu_kernels[kernel].name);
-    return (kernel_function *)p;
+    static const struct {
+        const char *name;
+        kernel_function *function;
+    } functions[] = {{"lmc_decode_planes", lmc_decode_planes}, {"lmc_decode_any", lmc_decode_any}};
+    for (const auto &f : functions)
+        if (strcmp(f.name, name) == 0) return f.function;
+    cpu::stop("there is no kernel %s", name);
 }
 
 void gpu_run(int kernel, const gpu_job *jobs, uint32_t n, uint32_t groups, uint32_t *status)
@@ -62,7 +65,7 @@ void gpu_run(int kernel, const gpu_job *jobs, uint32_t n, uint32_t groups, uint3
     scratch_size = lmc__gpu_scratch_size(kernel, largest);
     if (scratch_size && posix_memalign(&scratch, 256, groups * scratch_size))
         cpu::stop("no memory");
-    kernel_function *const function = find(kernel);
+    kernel_function *const function = find(k.name);
     cpu::launch(groups, LMC__GPU_THREADS, k.shared_size, [&] {
         function(blocks, n, statuses, (const Tables *)tables, (u8 *)scratch, scratch_size);
     });
