@@ -137,9 +137,9 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
  * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
  * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All
  * pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
- * LMC__GPU_NOT_HERE: the kernel does not do this block. Then that one does which is its `next`,
- * and in the end the CPU. A block of any other status but LMC_OK is for the CPU, too: it finds out
- * what is wrong with it. Whatever the bytes are, a kernel ends, and accesses what is said here.
+ * LMC__GPU_NOT_HERE: the kernel does not do this block, so its `next` does, and in the end the CPU.
+ * A block of any other status but LMC_OK is for the CPU, too: it finds out what is wrong with it.
+ * Whatever the bytes are, a kernel ends, and accesses only what is said here.
  *
  * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; what they hold
  * does not matter. More of it than lmc__gpu_scratch_size() is of no use; less, and more blocks are
@@ -1212,7 +1212,7 @@ static const char *const lmc__cuda_text[] = {
     "        __syncwarp();\n",
     "        while (top) {\n",
     "            const Pending v = stack[--top];\n",
-    "            const u32 half = v.start + (1u << (14 - v.depth)), first_size = start[v.first + 1] - start[v.first],\n",
+    "            const u32 half = v.start + (1u << 14 >> v.depth), first_size = start[v.first + 1] - start[v.first],\n",
     "                      last_size = start[v.end] - start[v.end - 1],\n",
     "                      /* a leaf of length L has 2^(15 - L) of the code space */\n",
     "                flat = (u32)__clz(first_size) - 16 - v.depth;\n",
