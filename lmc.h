@@ -23,15 +23,14 @@
  *
  *       lmc_compress             a buffer; lmc_compress_file: a file
  *       lmc_decompress           the same back; lmc_decompress_file
- *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish;
- *                                in include/lmc_extra.h
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
  *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
  *                                lmc_reader_find_tensor
  *       lmc_snapshot_restore     all files of a snapshot
  *
  *   What fewer programs want stands in headers of its own, to be included behind this one.
  *   include/lmc_extra.h: lmc_pool and descriptors of POSIX, lmc_quantizer_fit, lmc_changes_add,
- *   lmc_writer_add_arrays and _copy_file, lmc_file_identify and lmc_base_identify,
+ *   lmc_writer_copy_file, lmc_file_identify and lmc_base_identify,
  *   lmc_reader_recover_quantizer, _can_restore_in_place, _read_snapshot_hash, _read_content_hash,
  *   _get_section, _read_section, _encoded_size, _encoded_range.
  *   include/lmc_salvage.h: damaged files.
@@ -74,7 +73,7 @@
  *   tensor     wave tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
- *              writer restore index reader reader_info find open memory stdio one_call
+ *              writer arrays restore index reader reader_info find open memory stdio one_call
  */
 #ifndef LMC_H
 #define LMC_H
@@ -714,6 +713,29 @@ LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
+
+/* An array in memory, to be a tensor of a file. */
+typedef struct lmc_array {
+    const char *name;     /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+} lmc_array;
+
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
  * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
@@ -1004,19 +1026,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
- * all. */
-#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
-#define LMC__PART_AVX2 2
-#define LMC__PART_AVX512 3
-#define LMC__PART_REST 4
-#ifndef LMC__PART
-#define LMC__PART 0
-#endif
-#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
-#if LMC__PART
-#define LMC__TABLE const
-#else
+/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+#ifndef LMC__HAS_PART
+#define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
@@ -1803,12 +1815,6 @@ static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
-#ifndef LMC_NO_ENCODER
-/* From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n zeros. */
-static const uint8_t lmc__behind[24] =
-    {128,128,128,128,128,128,128,128,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15};
-#endif
-
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -2220,24 +2226,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
- *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
- *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
- *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
- *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
- *
- * The bits are distinct, so these sums have no carries. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
 /* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
  * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
@@ -2268,6 +2256,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 }
 
 #ifndef LMC_NO_ENCODER
+/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
+LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
 /* r[i] = v[i] >= from[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 {
@@ -2283,7 +2279,25 @@ LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
     return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
 }
 
-/* Bit i of the result: whether byte i of four vectors is set. */
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* The same, as a number. */
 LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
 {
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
@@ -2662,14 +2676,6 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
-
-#ifndef LMC_NO_ENCODER
-/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
-LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
-{
-    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
-}
-#endif
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
@@ -4557,6 +4563,16 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     return none;
 }
 
+#if LMC__NEON && !defined(LMC_NO_ENCODER)
+/* As on AVX2, but that nothing is fetched. */
+LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                         size_t size, const uint8_t *next)
+{
+    (void)next;
+    return k->crc32c(crc, p, size);
+}
+#endif
+
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
  * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
@@ -4580,13 +4596,15 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
+ * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
+ * read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                              size_t size, const uint8_t *next)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
+    if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
@@ -5851,9 +5869,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
- * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
- * classes:
+ * The vector tiers bring the elements of a class in a step together, then store each plane of them
+ * at the end of its list. One plane of a step of eight elements, of two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
@@ -5862,8 +5879,9 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *
  * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
  * over by the next one, or lies in the list's slack. A class without an element in a step is stored
- * to as well: no branch depends on the data. So every class has lists with slack, even if they are
- * empty, and no two lists share slack.
+ * to as well. So every class has lists with slack, even if they are empty, and no two lists share
+ * slack. A processor takes few stores a cycle to many lists in turn: that is what binds, so there
+ * are as few of them as can be.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
  * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
@@ -5928,241 +5946,167 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
     return lmc__group_rest(k, classes, src, block, &done);
 }
 
-#if LMC__NEON
-/* Whole steps of 64 elements, of copies of strips. A class's ones are packed by 8, as
- * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
- * in the bytes before it, all eight by one multiplication, say where they go.
+#if LMC__NEON || LMC__X86
+/* A step of up to LMC__SORTED elements is sorted by class, each class in a row of elements; then
+ * each row is split to its lists. So each element is one store.
  *
- *     m, a byte for 8 elements       m0   m1   m2  ...         of class c
- *     counts                         c0   c1   c2  ...         vcnt of each byte, at most 8
- *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
- *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
+ *     class of the element     0  1  1  0  1  0  0  1
+ *     residual                 q  r  s  t  u  v  w  x
+ *     row 0                    q  t  v  w                 bytes p of these to the list row[0][p]
+ *     row 1                    r  s  u  x                                              row[1][p]
  *
- * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
- * those of odd j are brought there by vext, once for all classes. */
-LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
-                                      const uint8_t *src, const lmc__delta_block *block,
-                                      unsigned width, lmc__delta_progress *done)
+ * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
+ * fewer than 256 elements. Rows are 256 + 8 elements long: so one number, 264 c, says where row c
+ * begins and, in its lowest six bits, by how much to shift for byte c. */
+#define LMC__SORTED 224u
+#define LMC__SORT_ROW (256u + 8)
+
+/* The counts of 16 rows: byte c of low, byte c - 8 of high. */
+typedef struct lmc__row_counts {
+    uint64_t low, high;
+} lmc__row_counts;
+
+/* m residuals, of which row[i] is where the row begins, to sorted. has_high: there are more than
+ * eight rows. */
+LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *residuals,
+                                               const uint16_t *row, size_t m, unsigned width,
+                                               int has_high)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
-    uint8_t copy[LMC__STRIP_SIZE];
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
-    const uint8_t *const base = block->base;
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t highest[LMC__MAX_CLASSES];
-    unsigned p, c, j;
-    lmc__set_highest_neon(highest, grouping);
-    done->crc = 0;
-    for (i = 0; i + 64 <= block->n; i += 64) {
-        const uint8_t *const from = copy + i % strip * width;
-        uint8x16_t keys[4], before[4];
-        uint8x16_t planes[8]
-                         [8]; /* [p][j]: bytes p of the 8 elements from 8 j on, in the lower half */
-        if (i % strip == 0) {
-            const size_t size = lmc__min(strip, (block->n - i) & ~(size_t)63) * width;
-            memcpy(copy, src + i * width, size);
-            done->crc = k->crc32c(done->crc, copy, size);
-        }
-        LMC__UNROLL for (j = 0; j < 4; j++)
+    lmc__row_counts n = {0, 0};
+    size_t i;
+    unsigned j;
+    for (i = 0; i < m; i += 8) LMC__UNROLL for (j = 0; j < 8; j++)
         {
-            uint8x16_t v[8], b[8];
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_neon(base + (i + 16 * j) * width + 16 * p);
-                v[p] = lmc__load_neon(from + 16 * j * width + 16 * p);
-            }
-            if (block->order == LMC__ORDER_FLOAT)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-            else
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-            keys[j] = lmc__keys_neon(b, width);
-            before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
-            lmc__split_vectors_neon(v, width);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
-                planes[p][2 * j] = v[p];
-                planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
-            }
+            const size_t begin = row[i + j];
+            const unsigned shift = begin & 63;
+            const uint64_t one = (uint64_t)1 << shift,
+                           is_high = has_high && begin >= 8 * LMC__SORT_ROW ? ~(uint64_t)0 : 0,
+                           before = (is_high ? n.high : n.low) >> shift & 255;
+            n.low += one & ~is_high;
+            n.high += one & is_high;
+            lmc__store_element(sorted, begin + (size_t)before,
+                               lmc__load_element(residuals, i + j, width), width);
         }
-        for (c = 0; c < n_classes; c++) {
-            uint8x16_t one[4];
-            uint8x8_t m8, counts;
-            uint64_t m, ones;
-            /* one = up_to & ~before: in this class or before, but not before */
-            LMC__UNROLL for (j = 0; j < 4; j++)
-            {
-                const uint8x16_t up_to = vcleq_u8(keys[j], highest[c]);
-                one[j] = vbicq_u8(up_to, before[j]);
-                before[j] = up_to;
+    return n;
+}
+
+/* Whole vectors. Those of a strip are stored as they came, too: the CRC is of this copy. */
+LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__classes *classes,
+                                         const uint8_t *src, const lmc__delta_block *block,
+                                         unsigned width, lmc__delta_progress *done)
+{
+    const size_t vector = LMC__VECTOR_SIZE;
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__classes rows = *classes;
+    const unsigned n_classes = own.grouping->n_classes, first = own.grouping->n_natural;
+    const lmc__vector sign = LMC__VEC(splat)(0x80); /* vectors compare signed bytes */
+    size_t next[LMC__MAX_CLASSES] = {0}, i = 0, j;
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
+    uint8_t copy[LMC__STRIP_SIZE], residuals[LMC__SORTED * 8],
+        sorted[LMC__MAX_CLASSES * LMC__SORT_ROW * 8];
+    const uint8_t *const first_row = n_classes == 1 ? residuals : sorted;
+    uint16_t row[LMC__SORTED];
+    unsigned p, c;
+    LMC__VEC(set_highest)(highest, own.grouping);
+    for (c = 0; c < n_classes; c++) highest[c] = highest[c] ^ sign;
+    done->crc = 0;
+    while (i + vector <= own.n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (own.n - i) & ~(vector - 1));
+        while (i < end) {
+            const size_t m = lmc__min(LMC__SORTED, end - i);
+            lmc__row_counts counts = {0, 0};
+            for (j = 0; j < m; j += vector) {
+                const size_t at = (i + j) * width;
+                lmc__vector keys, class_of = {0};
+                LMC__UNROLL for (p = 0; p < width; p++)
+                {
+                    b[p] = LMC__VEC(load)(own.base + at + vector * p);
+                    v[p] = LMC__VEC(load_once)(src + at + vector * p);
+                    LMC__VEC(store)(copy + (at - start * width) + vector * p, v[p]);
+                }
+                if (own.order == LMC__ORDER_FLOAT)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(residual)(v[p], b[p], width, LMC__ORDER_FLOAT);
+                else
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(residual)(v[p], b[p], width, LMC__ORDER_INTEGER);
+                keys = LMC__VEC(keys)(b, width) ^ sign;
+                LMC__UNROLL for (c = 0; c < LMC__MAX_CLASSES - 1; c++)
+                {
+                    if (c + 1 == n_classes) break;
+                    class_of = LMC__VEC(subtract)(
+                        class_of, (lmc__vector)((LMC__VEC(i8s))keys > (LMC__VEC(i8s))highest[c]));
+                }
+                /* 264 c in 16 bits: the low byte is 8 c, at most 120, and the high one c */
+                LMC__VEC(zip)(&b[0], &b[1], class_of << 3, class_of);
+                LMC__VEC(store)((uint8_t *)(row + j), b[0]);
+                LMC__VEC(store)((uint8_t *)(row + j) + vector, b[1]);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__VEC(store)(residuals + j * width + vector * p, v[p]);
+                if (first) LMC__VEC(split_vectors)(v, width);
+                LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+                    LMC__VEC(store)(rows.row[0][p] + i + j, v[p]);
             }
-            m8 = lmc__collect_neon(one[0], one[1], one[2], one[3]);
-            counts = vcnt_u8(m8);
-            m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-            ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) *
-                   LMC__ONES8; /* byte j: of bytes 0 .. j of m */
-            LMC__UNROLL for (j = 0; j < 8; j++)
-            {
-                const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-                    vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
+            if (n_classes == 1) counts.low = m; /* sorted already */
+            else if (n_classes <= 8)
+                counts = lmc__sort_by_class(sorted, residuals, row, m, width, 0);
+            else counts = lmc__sort_by_class(sorted, residuals, row, m, width, 1);
+            for (c = 0; c < n_classes; c++) {
+                const size_t n = (c < 8 ? counts.low : counts.high) >> 8 * (c & 7) & 255;
+                j = 0;
+                do { /* of a natural plane nothing is grouped; but the top plane always is */
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(load)(first_row + (c * LMC__SORT_ROW + j) * width + vector * p);
+                    LMC__VEC(split_vectors)(v, width);
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                        LMC__VEC(store)(rows.row[c][p] + next[c] + j, v[p]);
+                    j += vector;
+                } while (j < n);
+                next[c] += n;
             }
-            next[c] += (size_t)(ones >> 56);
+            i += m;
         }
+        done->crc =
+            LMC__VEC(crc_ahead)(k, done->crc, copy, (end - start) * width, src + end * width);
     }
     done->n = i;
     memcpy(done->next, next, sizeof next);
 }
 
-static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                const lmc__delta_block *block)
+LMC__DEFINE_WIDTHS(lmc__group_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, classes, src, block, width, done))
+
+LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *classes,
+                                         const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-    LMC__FOR_WIDTH(lmc__group_loop_neon(k, classes, src, block, w, &done));
+    LMC__CALL_WIDTH(lmc__group_vec, (k, classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 
 #if LMC__X86
-/* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
- * bytes only (one for 16 bytes would have a megabyte). So there are two, one for each byte of m:
- *
- *   low     places of the ones of m's first byte, then zeros
- *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
- *           moved from, it is zero
- *
- * Their union is the shuffle. What stands behind the ones in it does not matter. With ones at 1, 4
- * and 6 of the first eight, and at 0, 3 of the second:
- *
- *   low              1  4  6  0  0  0  0  0    0  0 ...
- *   upper            8 11  8  8  8  8  8  8    8  8 ...     places | 8: they are below 8
- *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
- *   union            1  4  6  8 11  8  8  8    8  8 ...
- *
- * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
-LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
-{
-    const unsigned low = m & 255, high = m >> 8 & 255;
-    const __m128i behind =
-        _mm_loadu_si128((const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
-    const __m128i upper = _mm_or_si128(lmc__load_places_avx2(high), _mm_set1_epi8(8));
-    return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
-}
-
-/* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
- * half's are stored behind those of the first. The vectors of a strip are stored as they came, too:
- * the CRC is of this copy.
- *
- *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
- *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
- *     m                      0 1 0 1 0 0 ...     what the class adds
- *
- * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
- * half's, which begins where the first one's elements end, puts that right. */
-LMC__INLINE_AVX2 void lmc__group_avx2_loop(const lmc__classes *classes, const uint8_t *src,
-                                           const lmc__delta_block *block, unsigned width,
-                                           lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const size_t n = block->n;
-    const enum lmc__order order = block->order;
-    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
-    const uint8_t *const base = block->base;
-    size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
-    uint8_t copies[LMC__STRIP_SIZE];
-    uint32_t crc = 0;
-    unsigned p, c, j;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        const size_t size = (end - i) * width;
-        uint8_t *copy = copies;
-        for (; i < end; i += 32, copy += 32 * width) {
-            __m128i half[2][8];
-            uint32_t before = 0;
-            __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
-                lmc__store_avx2(copy + 32 * p, v[p]);
-            }
-            if (order == LMC__ORDER_FLOAT)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
-            else
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
-            keys = lmc__keys_avx2(b, width);
-            lmc__split_vectors_avx2(v, width);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
-                half[0][p] = _mm256_castsi256_si128(v[p]);
-                half[1][p] = _mm256_extracti128_si256(v[p], 1);
-            }
-            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
-             * the top plane always is, and saying so spares the test. */
-            for (c = 0; c < n_classes; c++) {
-                const uint32_t up_to =
-                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-                const uint32_t m = up_to & ~before;
-                LMC__UNROLL for (j = 0; j < 2; j++)
-                {
-                    const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
-                    const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-                        _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
-                                         _mm_shuffle_epi8(half[j][p], places));
-                }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
-            }
-        }
-        if (size < LMC__STRIP_SIZE) crc = lmc__crc32c_avx2(crc, copies, size);
-        else crc = lmc__crc_ahead_avx2(crc, copies, LMC__STRIP_SIZE, src + end * width);
-    }
-    done->n = i;
-    done->crc = crc;
-    memcpy(done->next, next, sizeof next);
-}
-
-LMC__DEFINE_WIDTHS(lmc__group_avx2, LMC__LOOP_AVX2,
-                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
-                    lmc__delta_progress *done),
-                   (classes, src, block, width, done))
-
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
-                                          const uint8_t *src, const lmc__delta_block *block)
-{
-    const unsigned width = block->width;
-    lmc__delta_progress done;
-    LMC__CALL_WIDTH(lmc__group_avx2, (classes, src, block, &done));
-    return lmc__group_rest(k, classes, src, block, &done);
-}
-
-/* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
- * the places are compressed, and each plane is permuted by them: one instruction, where compressing
- * is two. Most lists get 32 elements at most, which take fewer store cycles than 64.
+/* Whole steps of 128 elements, all in registers, the CRC as in split_root. Of a class's elements,
+ * the places are compressed, those of the second 64 behind those of the first, and each plane is
+ * permuted by them.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
+ *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
+ *
+ * Most lists get 32 elements at most, which take fewer store cycles than 64. To a class with more
+ * than a fifth of all elements 64 are stored in any case: so that the branch is foreseen. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
 {
-    const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
+    const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up),
+                  up_from_64 = _mm512_add_epi8(up, lmc__splat_avx512(64));
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
@@ -6170,50 +6114,74 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
-    unsigned p, c;
+    __m512i sum[8], v[2][8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    const unsigned halves = width < 8 ? 2 : 1; /* for eight planes there are too few registers */
+    unsigned p, c, h;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    for (i = 0; i + 64 <= n; i += 64) {
-        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        __m512i keys;
-        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++)
+    for (i = 0; i + 64 * halves <= n; i += 64 * halves) {
+        __mmask64 here[2] = {~(__mmask64)0, ~(__mmask64)0}; /* class c and those behind it */
+        __m512i keys[2];
+        keys[1] = _mm512_setzero_si512();
+        LMC__UNROLL for (h = 0; h < halves; h++)
         {
-            lmc__fetch_ahead_avx512(src, i, n, width, p);
-            b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            const size_t from = i + 64 * h;
+            lmc__touch_ahead(src, from * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__fetch_ahead_avx512(src, from, n, width, p);
+                b[p] = lmc__load_avx512(base + from * width + 64 * p);
+                v[h][p] = lmc__load_once_avx512(src + from * width + 64 * p);
+                sum[p] = lmc__crc_fold(sum[p], fold, v[h][p]);
+            }
+            sum[0] = _mm512_xor_si512(sum[0], start);
+            start = _mm512_setzero_si512(); /* for the first step only */
+            /* The CRC is of the elements: from here on v holds residuals. */
+            if (order == LMC__ORDER_FLOAT)
+                LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =
+                    lmc__residual_avx512(v[h][p], b[p], width, LMC__ORDER_FLOAT);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =
+                    lmc__residual_avx512(v[h][p], b[p], width, LMC__ORDER_INTEGER);
+            keys[h] = lmc__keys_avx512(b, width);
+            lmc__split_vectors_avx512(v[h], width);
+            LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+                lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        /* The CRC is of the elements: from here on v holds residuals. */
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
-        keys = lmc__keys_avx512(b, width);
-        lmc__split_vectors_avx512(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
-            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
-                            m = _kandn_mask64(above, here);
-            const __m512i places = _mm512_mask_compress_epi8(up, m, up);
-            const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-            {
-                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
-                uint8_t *const to = rows.row[c][p] + next[c];
-                if (ones > 32) lmc__store_avx512(to, x);
-                else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+            const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
+                            above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),
+                            m0 = _kandn_mask64(above0, here[0]),
+                            m1 = _kandn_mask64(above1, here[1]);
+            const __m512i places0 = _mm512_mask_compress_epi8(up, m0, up),
+                          places1 = _mm512_mask_compress_epi8(up_from_64, m1, up_from_64);
+            const size_t ones0 = (size_t)_mm_popcnt_u64(m0),
+                         ones = ones0 + (halves == 2 ? (size_t)_mm_popcnt_u64(m1) : 0);
+            if (ones > 64 || halves == 1) {
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                {
+                    uint8_t *const to = rows.row[c][p] + next[c];
+                    lmc__store_avx512(to, _mm512_permutexvar_epi8(places0, v[0][p]));
+                    if (halves == 2)
+                        lmc__store_avx512(to + ones0, _mm512_permutexvar_epi8(places1, v[1][p]));
+                }
+            } else {
+                const __m512i places = _mm512_mask_expand_epi8(
+                    places0, ~_bzhi_u64(~(uint64_t)0, (unsigned)ones0), places1);
+                const int is_long = (ones > 32) | (next[c] > i / 5);
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                {
+                    const __m512i x = _mm512_permutex2var_epi8(v[0][p], places, v[1][p]);
+                    uint8_t *const to = rows.row[c][p] + next[c];
+                    if (is_long) lmc__store_avx512(to, x);
+                    else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+                }
             }
             next[c] += ones;
-            here = above;
+            here[0] = above0;
+            here[1] = above1;
         }
     }
     done->n = i;
@@ -6781,25 +6749,34 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
  * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
- * nothing to do. size is a multiple of 512. */
-LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                              size_t size, const uint8_t *next)
+ * nothing to do; and it has time to fetch as many bytes from later on, if that is not NULL. size is
+ * a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                              const uint8_t *strip, size_t size,
+                                              const uint8_t *next, const uint8_t *later)
 {
-    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
-                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    (void)later;
+    crc = lmc__crc_ahead_avx2(k, crc, strip, size, next);
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                                  size_t size, const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
+    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
+        if (later) {
+            lmc__touch_ahead(later, i);
+            LMC__UNROLL for (p = 0; p < 4; p++)
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)later + i + 64 * p));
+        }
         LMC__UNROLL for (p = 0; p < 4; p++)
         {
             const size_t at = i + 64 * p;
@@ -6900,7 +6877,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
+            done.crc = lmc__end_strip_##isa(                                                       \
+                k, done.crc, to, out, size, from + size,                                           \
+                i * width < streaming.next_size ? streaming.next + i * width : NULL);              \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
@@ -7058,7 +7037,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
                 lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
                                  width);
         }
-        *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
+        *crc = lmc__crc_ahead_avx2(k, *crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
     return lmc__list_strips(k, crc, changed, most, src - i * width, base - i * width, i, n, width,
                             n_changed);
@@ -7901,7 +7880,7 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
-#if LMC__PART
+#ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
@@ -7949,7 +7928,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
 /* The scalar tier, always there: fused kernels take its others strip by strip. */
-#if LMC__HAS_PART(LMC__PART_KERNELS)
+#if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
@@ -7993,7 +7972,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#if LMC__X86 && LMC__HAS_PART(AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
@@ -8007,7 +7986,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,
@@ -17660,7 +17639,202 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
     if (w->is_finished) memcpy(info->fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
     return LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
+
+/* == snapshot/arrays.h ========================================================================= */
+
+/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
+ * data. So restoring gives a file that every loader of safetensors opens.
+ *
+ *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
+ *     data of a | data of b ...
+ *
+ * by falling width of the dtype, then by name: so all data is aligned. */
+/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
+ * each. */
+#define LMC__MAX_SAFETENSORS_HEADER 100000000u
+#define LMC__MAX_TEXTS 1024u
+
+/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
+ * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
+ * and is no second byte. */
+static int lmc__is_utf8(const char *s)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    while (*p) {
+        const unsigned c = *p++,
+                       low = c == 0xE0   ? 0xA0
+                             : c == 0xF0 ? 0x90
+                                         : 0x80,
+                       high = c == 0xED   ? 0x9F
+                              : c == 0xF4 ? 0x8F
+                                          : 0xBF;
+        unsigned more;
+        if (c < 0x80) continue;
+        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
+        p++;
+        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
+            if ((*p++ & 0xC0) != 0x80) return 0;
+    }
+    return 1;
+}
+
+static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
+{
+    return lmc__append(b, text, strlen(text));
+}
+
+/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
+ * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
+ * tensors in such a file (spec/foreign-bases.md). */
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
+{
+    static const char hex[] = "0123456789abcdef";
+    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        if (c < 0x20) {
+            LMC__TRY(lmc__append(b, escaped, 6));
+            continue;
+        }
+        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
+        LMC__TRY(lmc__append(b, s, 1));
+    }
+    return LMC_OK;
+}
+
+typedef struct lmc__array_file {
+    lmc__buffer sorted;  /* lmc_array each */
+    lmc__buffer tensors; /* lmc_tensor each, in that order */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc_file file;
+} lmc__array_file;
+
+/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+static int lmc__is_array(const lmc_array *a)
+{
+    uint64_t size;
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        return 0;
+    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
+    return size != UINT64_MAX && (a->data || size == 0);
+}
+
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
+static int lmc__compare_arrays(const void *a, const void *b)
+{
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
+    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
+    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
+{
+    lmc_array spare;
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
+    return LMC_OK;
+}
+
+/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
+{
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        if (!texts[i].key) return LMC_ERR_ARGUMENT;
+        for (k = 0; k < i; k++)
+            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, "\":\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, "\""));
+    }
+    return n ? lmc__append_text(json, "}") : LMC_OK;
+}
+
+/* All but the data; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
+                                            size_t n_texts)
+{
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
+    const size_t n = f->sorted.size / sizeof *sorted;
+    lmc_file *const file = &f->file;
+    size_t i;
+    LMC__TRY(lmc__append(&f->json, NULL, 8));
+    LMC__TRY(lmc__append_text(&f->json, "{"));
+    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
+    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
+    for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
+        lmc_tensor tensor;
+        memset(&tensor, 0, sizeof tensor);
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
+        tensor.offset = file->size;
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
+        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
+        file->size += tensor.size;
+        LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
+        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
+        file->n_tensors++;
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
+    }
+    LMC__TRY(lmc__append_text(&f->json, "}"));
+    while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
+    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
+    lmc__store64(f->json.data, f->json.size - 8);
+    for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
+    file->size += f->json.size;
+    return LMC_OK;
+}
+
+static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
+{
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
+    size_t i;
+    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
+    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
+    for (i = 0; i < f->file.n_tensors; i++) {
+        const uint64_t size = f->file.tensors[i].size;
+        if (size > SIZE_MAX) return LMC_ERR_SIZE;
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
+    }
+    return lmc_writer_end_file(writer);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
+{
+    lmc__array_file f;
+    enum lmc_status status;
+    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
+        n_texts > LMC__MAX_TEXTS)
+        return LMC_ERR_ARGUMENT;
+    memset(&f, 0, sizeof f);
+    f.file.path = path;
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    status = lmc__sort_arrays(&f, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
+    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
+    return status;
+}
+#endif
 
 /* == snapshot/restore.h ======================================================================== */
 

@@ -439,19 +439,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
- * all. */
-#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
-#define LMC__PART_AVX2 2
-#define LMC__PART_AVX512 3
-#define LMC__PART_REST 4
-#ifndef LMC__PART
-#define LMC__PART 0
-#endif
-#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
-#if LMC__PART
-#define LMC__TABLE const
-#else
+/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+#ifndef LMC__HAS_PART
+#define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
@@ -1112,7 +1102,6 @@ static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
-
 static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
@@ -1410,24 +1399,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
         return vreinterpretq_u8_u64(left ? vsriq_n_u64(vshlq_n_u64(d, 1), d, 63)
                                          : vsliq_n_u64(vshrq_n_u64(d, 1), d, 63));
     }
-}
-
-/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
- *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
- *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
- *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
- *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
- *
- * The bits are distinct, so these sums have no carries. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
 }
 
 /* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
@@ -2927,13 +2898,15 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
+ * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
+ * read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                              size_t size, const uint8_t *next)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
+    if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));
@@ -4344,25 +4317,34 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
  * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
- * nothing to do. size is a multiple of 512. */
-LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                              size_t size, const uint8_t *next)
+ * nothing to do; and it has time to fetch as many bytes from later on, if that is not NULL. size is
+ * a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                              const uint8_t *strip, size_t size,
+                                              const uint8_t *next, const uint8_t *later)
 {
-    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
-                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    (void)later;
+    crc = lmc__crc_ahead_avx2(k, crc, strip, size, next);
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                                  size_t size, const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
+    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
+        if (later) {
+            lmc__touch_ahead(later, i);
+            LMC__UNROLL for (p = 0; p < 4; p++)
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)later + i + 64 * p));
+        }
         LMC__UNROLL for (p = 0; p < 4; p++)
         {
             const size_t at = i + 64 * p;
@@ -4463,7 +4445,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
+            done.crc = lmc__end_strip_##isa(                                                       \
+                k, done.crc, to, out, size, from + size,                                           \
+                i * width < streaming.next_size ? streaming.next + i * width : NULL);              \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
@@ -4751,7 +4735,7 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
-#if LMC__PART
+#ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
@@ -4784,7 +4768,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
 /* The scalar tier, always there: fused kernels take its others strip by strip. */
-#if LMC__HAS_PART(LMC__PART_KERNELS)
+#if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
@@ -4823,7 +4807,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#if LMC__X86 && LMC__HAS_PART(AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
@@ -4837,7 +4821,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,

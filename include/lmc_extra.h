@@ -3,8 +3,8 @@
  *
  * ABOUT
  *   Threads and file descriptors of POSIX; finding quantisers; what has changed, as indices and
- *   values; safetensors files from arrays in memory; files copied from one snapshot to another;
- *   files as bases; hashes to sign; where coded bytes are.
+ *   values; files copied from one snapshot to another; files as bases; hashes to sign; where coded
+ *   bytes are.
  *
  * SYNOPSIS
  *       #include "lmc.h"
@@ -19,7 +19,7 @@
  *   interface  extra_api
  *   quantise   fit_sample fit_scales fit_error fit_grid fit
  *   tensor     pool changes
- *   snapshot   descriptors arrays requantise copy identify in_place reader_sections reader_places
+ *   snapshot   descriptors requantise copy identify in_place reader_sections reader_places
  */
 #ifndef LMC_EXTRA_H
 #define LMC_EXTRA_H
@@ -127,28 +127,6 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 #ifndef LMC_NO_ENCODER
 /* -- what is written -- */
 
-/* An array in memory, to be a tensor of a file. */
-typedef struct lmc_array {
-    const char *name;     /* UTF-8 */
-    enum lmc_dtype dtype; /* not LMC_AUTO */
-    unsigned rank;
-    const uint64_t *shape; /* rank entries, outermost first */
-    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
-} lmc_array;
-
-/* An entry of the __metadata__ of a safetensors file. */
-typedef struct lmc_text {
-    const char *key;   /* UTF-8 */
-    const char *value; /* UTF-8 */
-} lmc_text;
-
-/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
- * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
- * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
-LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
-                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
  * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
  * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
@@ -1243,203 +1221,6 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
     source->user = (void *)(intptr_t)fd;
     source->size = (uint64_t)size;
     return LMC_OK;
-}
-#endif
-
-/* == snapshot/arrays.h ========================================================================= */
-
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
- *
- *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
- *     data of a | data of b ...
- *
- * by falling width of the dtype, then by name: so all data is aligned. */
-#ifndef LMC_NO_ENCODER
-/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
- * each. */
-#define LMC__MAX_SAFETENSORS_HEADER 100000000u
-#define LMC__MAX_TEXTS 1024u
-
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
-static int lmc__is_utf8(const char *s)
-{
-    const uint8_t *p = (const uint8_t *)s;
-    while (*p) {
-        const unsigned c = *p++,
-                       low = c == 0xE0   ? 0xA0
-                             : c == 0xF0 ? 0x90
-                                         : 0x80,
-                       high = c == 0xED   ? 0x9F
-                              : c == 0xF4 ? 0x8F
-                                          : 0xBF;
-        unsigned more;
-        if (c < 0x80) continue;
-        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
-        p++;
-        for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
-            if ((*p++ & 0xC0) != 0x80) return 0;
-    }
-    return 1;
-}
-
-static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
-{
-    return lmc__append(b, text, strlen(text));
-}
-
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
- * tensors in such a file (spec/foreign-bases.md). */
-LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
-{
-    static const char hex[] = "0123456789abcdef";
-    if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
-    for (; *s; s++) {
-        const unsigned char c = (unsigned char)*s;
-        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-        if (c < 0x20) {
-            LMC__TRY(lmc__append(b, escaped, 6));
-            continue;
-        }
-        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
-        LMC__TRY(lmc__append(b, s, 1));
-    }
-    return LMC_OK;
-}
-
-typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* lmc_array each */
-    lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
-    lmc__buffer name;    /* of the last tensor, escaped */
-    lmc_file file;
-} lmc__array_file;
-
-/* Whether all of the array is described, and its shape makes a whole number of bytes. */
-static int lmc__is_array(const lmc_array *a)
-{
-    uint64_t size;
-    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
-        return 0;
-    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
-    return size != UINT64_MAX && (a->data || size == 0);
-}
-
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
-static int lmc__compare_arrays(const void *a, const void *b)
-{
-    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
-    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
-    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
-}
-
-static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
-{
-    lmc_array spare;
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
-    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
-    return LMC_OK;
-}
-
-/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
-static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
-{
-    size_t i, k;
-    for (i = 0; i < n; i++) {
-        if (!texts[i].key) return LMC_ERR_ARGUMENT;
-        for (k = 0; k < i; k++)
-            if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
-        LMC__TRY(lmc__append_escaped(json, texts[i].key));
-        LMC__TRY(lmc__append_text(json, "\":\""));
-        LMC__TRY(lmc__append_escaped(json, texts[i].value));
-        LMC__TRY(lmc__append_text(json, "\""));
-    }
-    return n ? lmc__append_text(json, "}") : LMC_OK;
-}
-
-/* All but the data; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
-                                            size_t n_texts)
-{
-    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
-    const size_t n = f->sorted.size / sizeof *sorted;
-    lmc_file *const file = &f->file;
-    size_t i;
-    LMC__TRY(lmc__append(&f->json, NULL, 8));
-    LMC__TRY(lmc__append_text(&f->json, "{"));
-    LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
-    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
-    for (i = 0; i < n; i++) {
-        lmc__text x = {0, 0, UINT64_MAX, NULL};
-        lmc_tensor tensor;
-        memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i].name;
-        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
-        tensor.rank = sorted[i].rank;
-        tensor.shape = sorted[i].shape;
-        tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
-        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
-        file->size += tensor.size;
-        LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
-        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
-        file->n_tensors++;
-        f->name.size = 0;
-        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
-        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
-        x.dst = f->json.data + f->json.size;
-        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
-        f->json.size += (size_t)x.at;
-    }
-    LMC__TRY(lmc__append_text(&f->json, "}"));
-    while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
-    if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
-    lmc__store64(f->json.data, f->json.size - 8);
-    for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
-    file->size += f->json.size;
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
-{
-    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
-    size_t i;
-    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
-    LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
-    for (i = 0; i < f->file.n_tensors; i++) {
-        const uint64_t size = f->file.tensors[i].size;
-        if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
-    }
-    return lmc_writer_end_file(writer);
-}
-
-LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                        const lmc_array *arrays, size_t n_arrays,
-                                                        const lmc_text *texts, size_t n_texts)
-{
-    lmc__array_file f;
-    enum lmc_status status;
-    if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
-        n_texts > LMC__MAX_TEXTS)
-        return LMC_ERR_ARGUMENT;
-    memset(&f, 0, sizeof f);
-    f.file.path = path;
-    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
-    status = lmc__sort_arrays(&f, arrays, n_arrays);
-    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
-    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
-    return status;
 }
 #endif
 

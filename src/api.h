@@ -630,6 +630,29 @@ LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
+
+/* An array in memory, to be a tensor of a file. */
+typedef struct lmc_array {
+    const char *name;     /* UTF-8 */
+    enum lmc_dtype dtype; /* not LMC_AUTO */
+    unsigned rank;
+    const uint64_t *shape; /* rank entries, outermost first */
+    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
+} lmc_array;
+
+/* An entry of the __metadata__ of a safetensors file. */
+typedef struct lmc_text {
+    const char *key;   /* UTF-8 */
+    const char *value; /* UTF-8 */
+} lmc_text;
+
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
  * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
  * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */

@@ -92,28 +92,6 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 #ifndef LMC_NO_ENCODER
 /* -- what is written -- */
 
-/* An array in memory, to be a tensor of a file. */
-typedef struct lmc_array {
-    const char *name;     /* UTF-8 */
-    enum lmc_dtype dtype; /* not LMC_AUTO */
-    unsigned rank;
-    const uint64_t *shape; /* rank entries, outermost first */
-    const void *data;      /* product of shape times lmc_dtype_bits, over 8, bytes; little-endian */
-} lmc_array;
-
-/* An entry of the __metadata__ of a safetensors file. */
-typedef struct lmc_text {
-    const char *key;   /* UTF-8 */
-    const char *value; /* UTF-8 */
-} lmc_text;
-
-/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
- * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
- * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
-LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
-                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
  * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
  * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.

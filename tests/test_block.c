@@ -683,8 +683,8 @@ typedef char t_has_all_dtypes[sizeof dtype_names / sizeof *dtype_names == LMC_DT
 
 static void test_tools(void)
 {
-    static const int statuses[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                                   12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 30, 31};
+    static const int statuses[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                   13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 30, 31};
     uint8_t data[5000];
     size_t i, k;
     t_note("tools");

@@ -254,11 +254,6 @@ def make():
         "#endif\n",
 
         "#if LMC__X86\n",
-        "#ifndef LMC_NO_ENCODER\n",
-        comment("""From 8 - n on, n <= 8: a shuffle that moves a vector's first bytes up behind n
-                zeros."""),
-        table("uint8_t", "lmc__behind[24]", [128] * 8 + list(range(16))),
-        "#endif\n",
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
         comment("""Of a square of eight rows of eight bytes, column by column."""),

@@ -20,19 +20,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
- * all. */
-#define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
-#define LMC__PART_AVX2 2
-#define LMC__PART_AVX512 3
-#define LMC__PART_REST 4
-#ifndef LMC__PART
-#define LMC__PART 0
-#endif
-#define LMC__HAS_PART(part) (LMC__PART == 0 || LMC__PART == (part))
-#if LMC__PART
-#define LMC__TABLE const
-#else
+/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+#ifndef LMC__HAS_PART
+#define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 

@@ -156,7 +156,7 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
                 lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
                                  width);
         }
-        *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
+        *crc = lmc__crc_ahead_avx2(k, *crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
     return lmc__list_strips(k, crc, changed, most, src - i * width, base - i * width, i, n, width,
                             n_changed);

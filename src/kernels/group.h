@@ -5,6 +5,7 @@
 #include "kernels/vec_swar.h"
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 #include "kernels/crc32c.h"
@@ -22,9 +23,8 @@
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
- * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
- * classes:
+ * The vector tiers bring the elements of a class in a step together, then store each plane of them
+ * at the end of its list. One plane of a step of eight elements, of two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
@@ -33,8 +33,9 @@
  *
  * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
  * over by the next one, or lies in the list's slack. A class without an element in a step is stored
- * to as well: no branch depends on the data. So every class has lists with slack, even if they are
- * empty, and no two lists share slack.
+ * to as well. So every class has lists with slack, even if they are empty, and no two lists share
+ * slack. A processor takes few stores a cycle to many lists in turn: that is what binds, so there
+ * are as few of them as can be.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
  * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
@@ -99,241 +100,167 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
     return lmc__group_rest(k, classes, src, block, &done);
 }
 
-#if LMC__NEON
-/* Whole steps of 64 elements, of copies of strips. A class's ones are packed by 8, as
- * in lmc__partition64_neon: the mask byte of 8 elements looks up the shuffle, and the sums of ones
- * in the bytes before it, all eight by one multiplication, say where they go.
+#if LMC__NEON || LMC__X86
+/* A step of up to LMC__SORTED elements is sorted by class, each class in a row of elements; then
+ * each row is split to its lists. So each element is one store.
  *
- *     m, a byte for 8 elements       m0   m1   m2  ...         of class c
- *     counts                         c0   c1   c2  ...         vcnt of each byte, at most 8
- *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
- *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
+ *     class of the element     0  1  1  0  1  0  0  1
+ *     residual                 q  r  s  t  u  v  w  x
+ *     row 0                    q  t  v  w                 bytes p of these to the list row[0][p]
+ *     row 1                    r  s  u  x                                              row[1][p]
  *
- * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
- * those of odd j are brought there by vext, once for all classes. */
-LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
-                                      const uint8_t *src, const lmc__delta_block *block,
-                                      unsigned width, lmc__delta_progress *done)
+ * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
+ * fewer than 256 elements. Rows are 256 + 8 elements long: so one number, 264 c, says where row c
+ * begins and, in its lowest six bits, by how much to shift for byte c. */
+#define LMC__SORTED 224u
+#define LMC__SORT_ROW (256u + 8)
+
+/* The counts of 16 rows: byte c of low, byte c - 8 of high. */
+typedef struct lmc__row_counts {
+    uint64_t low, high;
+} lmc__row_counts;
+
+/* m residuals, of which row[i] is where the row begins, to sorted. has_high: there are more than
+ * eight rows. */
+LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *residuals,
+                                               const uint16_t *row, size_t m, unsigned width,
+                                               int has_high)
 {
-    const size_t strip = LMC__STRIP_ELEMENTS(width);
-    uint8_t copy[LMC__STRIP_SIZE];
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
-    const uint8_t *const base = block->base;
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t highest[LMC__MAX_CLASSES];
-    unsigned p, c, j;
-    lmc__set_highest_neon(highest, grouping);
-    done->crc = 0;
-    for (i = 0; i + 64 <= block->n; i += 64) {
-        const uint8_t *const from = copy + i % strip * width;
-        uint8x16_t keys[4], before[4];
-        uint8x16_t planes[8]
-                         [8]; /* [p][j]: bytes p of the 8 elements from 8 j on, in the lower half */
-        if (i % strip == 0) {
-            const size_t size = lmc__min(strip, (block->n - i) & ~(size_t)63) * width;
-            memcpy(copy, src + i * width, size);
-            done->crc = k->crc32c(done->crc, copy, size);
-        }
-        LMC__UNROLL for (j = 0; j < 4; j++)
+    lmc__row_counts n = {0, 0};
+    size_t i;
+    unsigned j;
+    for (i = 0; i < m; i += 8) LMC__UNROLL for (j = 0; j < 8; j++)
         {
-            uint8x16_t v[8], b[8];
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_neon(base + (i + 16 * j) * width + 16 * p);
-                v[p] = lmc__load_neon(from + 16 * j * width + 16 * p);
-            }
-            if (block->order == LMC__ORDER_FLOAT)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-            else
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-            keys[j] = lmc__keys_neon(b, width);
-            before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
-            lmc__split_vectors_neon(v, width);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
-                planes[p][2 * j] = v[p];
-                planes[p][2 * j + 1] = vextq_u8(v[p], v[p], 8);
-            }
+            const size_t begin = row[i + j];
+            const unsigned shift = begin & 63;
+            const uint64_t one = (uint64_t)1 << shift,
+                           is_high = has_high && begin >= 8 * LMC__SORT_ROW ? ~(uint64_t)0 : 0,
+                           before = (is_high ? n.high : n.low) >> shift & 255;
+            n.low += one & ~is_high;
+            n.high += one & is_high;
+            lmc__store_element(sorted, begin + (size_t)before,
+                               lmc__load_element(residuals, i + j, width), width);
         }
-        for (c = 0; c < n_classes; c++) {
-            uint8x16_t one[4];
-            uint8x8_t m8, counts;
-            uint64_t m, ones;
-            /* one = up_to & ~before: in this class or before, but not before */
-            LMC__UNROLL for (j = 0; j < 4; j++)
-            {
-                const uint8x16_t up_to = vcleq_u8(keys[j], highest[c]);
-                one[j] = vbicq_u8(up_to, before[j]);
-                before[j] = up_to;
+    return n;
+}
+
+/* Whole vectors. Those of a strip are stored as they came, too: the CRC is of this copy. */
+LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__classes *classes,
+                                         const uint8_t *src, const lmc__delta_block *block,
+                                         unsigned width, lmc__delta_progress *done)
+{
+    const size_t vector = LMC__VECTOR_SIZE;
+    const lmc__delta_block own = *block; /* copies, which no store of bytes can change */
+    const lmc__classes rows = *classes;
+    const unsigned n_classes = own.grouping->n_classes, first = own.grouping->n_natural;
+    const lmc__vector sign = LMC__VEC(splat)(0x80); /* vectors compare signed bytes */
+    size_t next[LMC__MAX_CLASSES] = {0}, i = 0, j;
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
+    uint8_t copy[LMC__STRIP_SIZE], residuals[LMC__SORTED * 8],
+        sorted[LMC__MAX_CLASSES * LMC__SORT_ROW * 8];
+    const uint8_t *const first_row = n_classes == 1 ? residuals : sorted;
+    uint16_t row[LMC__SORTED];
+    unsigned p, c;
+    LMC__VEC(set_highest)(highest, own.grouping);
+    for (c = 0; c < n_classes; c++) highest[c] = highest[c] ^ sign;
+    done->crc = 0;
+    while (i + vector <= own.n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (own.n - i) & ~(vector - 1));
+        while (i < end) {
+            const size_t m = lmc__min(LMC__SORTED, end - i);
+            lmc__row_counts counts = {0, 0};
+            for (j = 0; j < m; j += vector) {
+                const size_t at = (i + j) * width;
+                lmc__vector keys, class_of = {0};
+                LMC__UNROLL for (p = 0; p < width; p++)
+                {
+                    b[p] = LMC__VEC(load)(own.base + at + vector * p);
+                    v[p] = LMC__VEC(load_once)(src + at + vector * p);
+                    LMC__VEC(store)(copy + (at - start * width) + vector * p, v[p]);
+                }
+                if (own.order == LMC__ORDER_FLOAT)
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(residual)(v[p], b[p], width, LMC__ORDER_FLOAT);
+                else
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(residual)(v[p], b[p], width, LMC__ORDER_INTEGER);
+                keys = LMC__VEC(keys)(b, width) ^ sign;
+                LMC__UNROLL for (c = 0; c < LMC__MAX_CLASSES - 1; c++)
+                {
+                    if (c + 1 == n_classes) break;
+                    class_of = LMC__VEC(subtract)(
+                        class_of, (lmc__vector)((LMC__VEC(i8s))keys > (LMC__VEC(i8s))highest[c]));
+                }
+                /* 264 c in 16 bits: the low byte is 8 c, at most 120, and the high one c */
+                LMC__VEC(zip)(&b[0], &b[1], class_of << 3, class_of);
+                LMC__VEC(store)((uint8_t *)(row + j), b[0]);
+                LMC__VEC(store)((uint8_t *)(row + j) + vector, b[1]);
+                LMC__UNROLL for (p = 0; p < width; p++)
+                    LMC__VEC(store)(residuals + j * width + vector * p, v[p]);
+                if (first) LMC__VEC(split_vectors)(v, width);
+                LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+                    LMC__VEC(store)(rows.row[0][p] + i + j, v[p]);
             }
-            m8 = lmc__collect_neon(one[0], one[1], one[2], one[3]);
-            counts = vcnt_u8(m8);
-            m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-            ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) *
-                   LMC__ONES8; /* byte j: of bytes 0 .. j of m */
-            LMC__UNROLL for (j = 0; j < 8; j++)
-            {
-                const size_t at = next[c] + (j ? (size_t)(ones >> (8 * j - 8) & 255) : 0);
-                const uint8x8_t places = vget_high_u8(lmc__load_sort_places_neon(m >> 8 * j & 255));
-                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-                    vst1_u8(rows.row[c][p] + at, vqtbl1_u8(planes[p][j], places));
+            if (n_classes == 1) counts.low = m; /* sorted already */
+            else if (n_classes <= 8)
+                counts = lmc__sort_by_class(sorted, residuals, row, m, width, 0);
+            else counts = lmc__sort_by_class(sorted, residuals, row, m, width, 1);
+            for (c = 0; c < n_classes; c++) {
+                const size_t n = (c < 8 ? counts.low : counts.high) >> 8 * (c & 7) & 255;
+                j = 0;
+                do { /* of a natural plane nothing is grouped; but the top plane always is */
+                    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                        LMC__VEC(load)(first_row + (c * LMC__SORT_ROW + j) * width + vector * p);
+                    LMC__VEC(split_vectors)(v, width);
+                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                        LMC__VEC(store)(rows.row[c][p] + next[c] + j, v[p]);
+                    j += vector;
+                } while (j < n);
+                next[c] += n;
             }
-            next[c] += (size_t)(ones >> 56);
+            i += m;
         }
+        done->crc =
+            LMC__VEC(crc_ahead)(k, done->crc, copy, (end - start) * width, src + end * width);
     }
     done->n = i;
     memcpy(done->next, next, sizeof next);
 }
 
-static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                const lmc__delta_block *block)
+LMC__DEFINE_WIDTHS(lmc__group_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, const lmc__classes *classes, const uint8_t *src,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, classes, src, block, width, done))
+
+LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *classes,
+                                         const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-    LMC__FOR_WIDTH(lmc__group_loop_neon(k, classes, src, block, w, &done));
+    LMC__CALL_WIDTH(lmc__group_vec, (k, classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 
 #if LMC__X86
-/* A shuffle that packs those of 16 bytes which have a bit in m. The table holds such shuffles of 8
- * bytes only (one for 16 bytes would have a megabyte). So there are two, one for each byte of m:
- *
- *   low     places of the ones of m's first byte, then zeros
- *   upper   those of the second byte, plus 8, moved up behind the ones of the first; where it is
- *           moved from, it is zero
- *
- * Their union is the shuffle. What stands behind the ones in it does not matter. With ones at 1, 4
- * and 6 of the first eight, and at 0, 3 of the second:
- *
- *   low              1  4  6  0  0  0  0  0    0  0 ...
- *   upper            8 11  8  8  8  8  8  8    8  8 ...     places | 8: they are below 8
- *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
- *   union            1  4  6  8 11  8  8  8    8  8 ...
- *
- * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
-LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
-{
-    const unsigned low = m & 255, high = m >> 8 & 255;
-    const __m128i behind =
-        _mm_loadu_si128((const __m128i *)(const void *)(lmc__behind + 8 - _mm_popcnt_u64(low)));
-    const __m128i upper = _mm_or_si128(lmc__load_places_avx2(high), _mm_set1_epi8(8));
-    return _mm_or_si128(lmc__load_places_avx2(low), _mm_shuffle_epi8(upper, behind));
-}
-
-/* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
- * half's are stored behind those of the first. The vectors of a strip are stored as they came, too:
- * the CRC is of this copy.
- *
- *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
- *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
- *     m                      0 1 0 1 0 0 ...     what the class adds
- *
- * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
- * half's, which begins where the first one's elements end, puts that right. */
-LMC__INLINE_AVX2 void lmc__group_avx2_loop(const lmc__classes *classes, const uint8_t *src,
-                                           const lmc__delta_block *block, unsigned width,
-                                           lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const size_t n = block->n;
-    const enum lmc__order order = block->order;
-    const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
-    const uint8_t *const base = block->base;
-    size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
-    uint8_t copies[LMC__STRIP_SIZE];
-    uint32_t crc = 0;
-    unsigned p, c, j;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        const size_t size = (end - i) * width;
-        uint8_t *copy = copies;
-        for (; i < end; i += 32, copy += 32 * width) {
-            __m128i half[2][8];
-            uint32_t before = 0;
-            __m256i keys;
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = lmc__load_once_avx2(src + i * width + 32 * p);
-                lmc__store_avx2(copy + 32 * p, v[p]);
-            }
-            if (order == LMC__ORDER_FLOAT)
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
-            else
-                LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
-            keys = lmc__keys_avx2(b, width);
-            lmc__split_vectors_avx2(v, width);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
-                half[0][p] = _mm256_castsi256_si128(v[p]);
-                half[1][p] = _mm256_extracti128_si256(v[p], 1);
-            }
-            /* before: elements of the classes before c. Of a natural plane nothing is grouped; but
-             * the top plane always is, and saying so spares the test. */
-            for (c = 0; c < n_classes; c++) {
-                const uint32_t up_to =
-                    (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(keys, highest[c]));
-                const uint32_t m = up_to & ~before;
-                LMC__UNROLL for (j = 0; j < 2; j++)
-                {
-                    const __m128i places = lmc__pack_places_avx2(m >> 16 * j);
-                    const size_t at = next[c] + (j ? (size_t)_mm_popcnt_u64(m & 0xFFFF) : 0);
-                    LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-                        _mm_storeu_si128((__m128i *)(void *)(rows.row[c][p] + at),
-                                         _mm_shuffle_epi8(half[j][p], places));
-                }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
-            }
-        }
-        if (size < LMC__STRIP_SIZE) crc = lmc__crc32c_avx2(crc, copies, size);
-        else crc = lmc__crc_ahead_avx2(crc, copies, LMC__STRIP_SIZE, src + end * width);
-    }
-    done->n = i;
-    done->crc = crc;
-    memcpy(done->next, next, sizeof next);
-}
-
-LMC__DEFINE_WIDTHS(lmc__group_avx2, LMC__LOOP_AVX2,
-                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
-                    lmc__delta_progress *done),
-                   (classes, src, block, width, done))
-
-LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
-                                          const uint8_t *src, const lmc__delta_block *block)
-{
-    const unsigned width = block->width;
-    lmc__delta_progress done;
-    LMC__CALL_WIDTH(lmc__group_avx2, (classes, src, block, &done));
-    return lmc__group_rest(k, classes, src, block, &done);
-}
-
-/* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
- * the places are compressed, and each plane is permuted by them: one instruction, where compressing
- * is two. Most lists get 32 elements at most, which take fewer store cycles than 64.
+/* Whole steps of 128 elements, all in registers, the CRC as in split_root. Of a class's elements,
+ * the places are compressed, those of the second 64 behind those of the first, and each plane is
+ * permuted by them.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
+ *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
+ *
+ * Most lists get 32 elements at most, which take fewer store cycles than 64. To a class with more
+ * than a fifth of all elements 64 are stored in any case: so that the branch is foreseen. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
 {
-    const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up);
+    const __m512i fold = lmc__crc_factor(width), up = lmc__load_avx512(lmc__count_up),
+                  up_from_64 = _mm512_add_epi8(up, lmc__splat_avx512(64));
     const lmc__grouping *const grouping = block->grouping;
     const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
     const size_t n = block->n;
@@ -341,50 +268,74 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
     const lmc__classes rows = *classes; /* a copy, which no store of bytes can change */
     const uint8_t *const base = block->base;
     size_t next[LMC__MAX_CLASSES] = {0}, i;
-    __m512i sum[8], v[8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
-    unsigned p, c;
+    __m512i sum[8], v[2][8], b[8], highest[LMC__MAX_CLASSES], start = lmc__crc_start(0);
+    const unsigned halves = width < 8 ? 2 : 1; /* for eight planes there are too few registers */
+    unsigned p, c, h;
     lmc__set_highest_avx512(highest, grouping);
     LMC__UNROLL for (p = 0; p < width; p++) sum[p] = _mm512_setzero_si512();
-    for (i = 0; i + 64 <= n; i += 64) {
-        __mmask64 here = ~(__mmask64)0; /* class c and those behind it */
-        __m512i keys;
-        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p < width; p++)
+    for (i = 0; i + 64 * halves <= n; i += 64 * halves) {
+        __mmask64 here[2] = {~(__mmask64)0, ~(__mmask64)0}; /* class c and those behind it */
+        __m512i keys[2];
+        keys[1] = _mm512_setzero_si512();
+        LMC__UNROLL for (h = 0; h < halves; h++)
         {
-            lmc__fetch_ahead_avx512(src, i, n, width, p);
-            b[p] = lmc__load_avx512(base + i * width + 64 * p);
-            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
-            sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
+            const size_t from = i + 64 * h;
+            lmc__touch_ahead(src, from * width + LMC__FETCH_AHEAD);
+            LMC__UNROLL for (p = 0; p < width; p++)
+            {
+                lmc__fetch_ahead_avx512(src, from, n, width, p);
+                b[p] = lmc__load_avx512(base + from * width + 64 * p);
+                v[h][p] = lmc__load_once_avx512(src + from * width + 64 * p);
+                sum[p] = lmc__crc_fold(sum[p], fold, v[h][p]);
+            }
+            sum[0] = _mm512_xor_si512(sum[0], start);
+            start = _mm512_setzero_si512(); /* for the first step only */
+            /* The CRC is of the elements: from here on v holds residuals. */
+            if (order == LMC__ORDER_FLOAT)
+                LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =
+                    lmc__residual_avx512(v[h][p], b[p], width, LMC__ORDER_FLOAT);
+            else
+                LMC__UNROLL for (p = 0; p < width; p++) v[h][p] =
+                    lmc__residual_avx512(v[h][p], b[p], width, LMC__ORDER_INTEGER);
+            keys[h] = lmc__keys_avx512(b, width);
+            lmc__split_vectors_avx512(v[h], width);
+            LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
+                lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        sum[0] = _mm512_xor_si512(sum[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        /* The CRC is of the elements: from here on v holds residuals. */
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
-        keys = lmc__keys_avx512(b, width);
-        lmc__split_vectors_avx512(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
-            lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
          * is above it. */
         for (c = 0; c < n_classes; c++) {
-            const __mmask64 above = _mm512_cmpgt_epu8_mask(keys, highest[c]),
-                            m = _kandn_mask64(above, here);
-            const __m512i places = _mm512_mask_compress_epi8(up, m, up);
-            const size_t ones = (size_t)_mm_popcnt_u64(m);
-            LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
-            {
-                const __m512i x = _mm512_permutexvar_epi8(places, v[p]);
-                uint8_t *const to = rows.row[c][p] + next[c];
-                if (ones > 32) lmc__store_avx512(to, x);
-                else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+            const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
+                            above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),
+                            m0 = _kandn_mask64(above0, here[0]),
+                            m1 = _kandn_mask64(above1, here[1]);
+            const __m512i places0 = _mm512_mask_compress_epi8(up, m0, up),
+                          places1 = _mm512_mask_compress_epi8(up_from_64, m1, up_from_64);
+            const size_t ones0 = (size_t)_mm_popcnt_u64(m0),
+                         ones = ones0 + (halves == 2 ? (size_t)_mm_popcnt_u64(m1) : 0);
+            if (ones > 64 || halves == 1) {
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                {
+                    uint8_t *const to = rows.row[c][p] + next[c];
+                    lmc__store_avx512(to, _mm512_permutexvar_epi8(places0, v[0][p]));
+                    if (halves == 2)
+                        lmc__store_avx512(to + ones0, _mm512_permutexvar_epi8(places1, v[1][p]));
+                }
+            } else {
+                const __m512i places = _mm512_mask_expand_epi8(
+                    places0, ~_bzhi_u64(~(uint64_t)0, (unsigned)ones0), places1);
+                const int is_long = (ones > 32) | (next[c] > i / 5);
+                LMC__UNROLL for (p = 0; p < width; p++) if (p + 1 == width || p >= first)
+                {
+                    const __m512i x = _mm512_permutex2var_epi8(v[0][p], places, v[1][p]);
+                    uint8_t *const to = rows.row[c][p] + next[c];
+                    if (is_long) lmc__store_avx512(to, x);
+                    else lmc__store_avx2(to, _mm512_castsi512_si256(x));
+                }
             }
             next[c] += ones;
-            here = above;
+            here[0] = above0;
+            here[1] = above1;
         }
     }
     done->n = i;

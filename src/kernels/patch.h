@@ -239,25 +239,34 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
  * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
- * nothing to do. size is a multiple of 512. */
-LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                              size_t size, const uint8_t *next)
+ * nothing to do; and it has time to fetch as many bytes from later on, if that is not NULL. size is
+ * a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                              const uint8_t *strip, size_t size,
+                                              const uint8_t *next, const uint8_t *later)
 {
-    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
-                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    (void)later;
+    crc = lmc__crc_ahead_avx2(k, crc, strip, size, next);
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                                  size_t size, const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
+    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
+        if (later) {
+            lmc__touch_ahead(later, i);
+            LMC__UNROLL for (p = 0; p < 4; p++)
+                LMC__PREFETCH((const uint8_t *)((uintptr_t)later + i + 64 * p));
+        }
         LMC__UNROLL for (p = 0; p < 4; p++)
         {
             const size_t at = i + 64 * p;
@@ -358,7 +367,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
+            done.crc = lmc__end_strip_##isa(                                                       \
+                k, done.crc, to, out, size, from + size,                                           \
+                i * width < streaming.next_size ? streaming.next + i * width : NULL);              \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \

@@ -49,6 +49,16 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
     return none;
 }
 
+#if LMC__NEON && !defined(LMC_NO_ENCODER)
+/* As on AVX2, but that nothing is fetched. */
+LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                         size_t size, const uint8_t *next)
+{
+    (void)next;
+    return k->crc32c(crc, p, size);
+}
+#endif
+
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
  * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
@@ -72,13 +82,15 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
  * the hardware foresees the next ones: fetch so many bytes ahead. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* As lmc__crc32c_avx2, of as many bytes as the four lanes are long, times k. As many from next on
- * are fetched meanwhile: lanes hide from the hardware what will be read. */
-LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
+ * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
+ * read. */
+LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
+                                              size_t size, const uint8_t *next)
 {
     uint64_t c[4] = {(uint32_t)~crc, 0, 0, 0};
     size_t at, i;
+    if (size % (4 * LMC__CRC_LANE4)) return k->crc32c(crc, p, size);
     for (at = 0; at < size; at += 4 * LMC__CRC_LANE4) {
         for (i = 0; i < LMC__CRC_LANE4 / 8; i += 2) {
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at + LMC__LINE / 2 * i));

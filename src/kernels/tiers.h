@@ -32,7 +32,7 @@
  *
  * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
-#if LMC__PART
+#ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
@@ -80,7 +80,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* One part a line. The formatter would indent each one more. */
 /* clang-format off */
 /* The scalar tier, always there: fused kernels take its others strip by strip. */
-#if LMC__HAS_PART(LMC__PART_KERNELS)
+#if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
@@ -124,7 +124,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-#if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
+#if LMC__X86 && LMC__HAS_PART(AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
@@ -138,7 +138,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 };
 #endif
 
-#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(LMC__PART_AVX512)
+#if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* join on its own is rare: what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512,

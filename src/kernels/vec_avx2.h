@@ -345,12 +345,4 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
-
-#ifndef LMC_NO_ENCODER
-/* The second half of lmc__load_sort_places_avx2: the places of the one bits of m, then zeros. */
-LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
-{
-    return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
-}
-#endif
 #endif

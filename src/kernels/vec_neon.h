@@ -104,24 +104,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
- * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
- *
- *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
- *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
- *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
- *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
- *
- * The bits are distinct, so these sums have no carries. */
-LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
-{
-    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
-    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
-                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
-    const uint8x16_t all = vpaddq_u8(ab, cd);
-    return vget_low_u8(vpaddq_u8(all, all));
-}
-
 /* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
  * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
@@ -152,6 +134,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 }
 
 #ifndef LMC_NO_ENCODER
+/* r[i] = p[i], of bytes that may change meanwhile: see lmc__load_once_avx2. */
+LMC__INLINE uint8x16_t lmc__load_once_neon(const uint8_t *p)
+{
+    uint8x16_t v = vld1q_u8(p);
+    __asm__("" : "+w"(v));
+    return v;
+}
+
 /* r[i] = v[i] >= from[i] ? 255 : 0. */
 LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 {
@@ -167,7 +157,25 @@ LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
     return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
 }
 
-/* Bit i of the result: whether byte i of four vectors is set. */
+/* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
+ * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
+ *
+ *     a & weight          a0   a1   a2   ...  a15               bit i mod 8 of ai, or 0
+ *     vpadd of a, b       a0+a1  a2+a3  ...  a14+a15  b0+b1 ... b14+b15
+ *     of ab, cd           a0+..+a3  ...  a12+..+a15  b0+..+b3 ...  d12+..+d15
+ *     of all, all         a0+..+a7   a8+..+a15  b0+..+b7 ... d8+..+d15, and again
+ *
+ * The bits are distinct, so these sums have no carries. */
+LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
+    const uint8x16_t ab = vpaddq_u8(vandq_u8(a, weight), vandq_u8(b, weight)),
+                     cd = vpaddq_u8(vandq_u8(c, weight), vandq_u8(d, weight));
+    const uint8x16_t all = vpaddq_u8(ab, cd);
+    return vget_low_u8(vpaddq_u8(all, all));
+}
+
+/* The same, as a number. */
 LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
 {
     return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);

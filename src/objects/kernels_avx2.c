@@ -1,5 +1,4 @@
-/* The kernels of the tier AVX2, for a developer's build (make dev): see LMC__PART in
- * base/platform.h. */
+/* The kernels of the tier AVX2, for a developer's build (make dev): see LMC__PART in object.h. */
 #define LMC__PART LMC__PART_AVX2
 #include "objects/object.h"
 #include "kernels/tiers.h"

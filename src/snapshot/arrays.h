@@ -1,5 +1,5 @@
 #pragma once
-#include "extra_api.h"
+#include "api.h"
 #include "base/platform.h"
 #include "codec/dtypes.h"
 #include "snapshot/buffer.h"
