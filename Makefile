@@ -128,9 +128,9 @@ build/liblmc.so.1: build/liblmc.a
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
-build/python/lmc.o: lmc.h include/lmc_cuda.h
+build/python/lmc.o: $(HEADERS)
 	@mkdir -p $(@D)
-	@printf '#include "%s"\n' lmc.h lmc_cuda.h >build/python/lmc.c
+	@printf '#include "%s"\n' lmc.h lmc_extra.h lmc_cuda.h >build/python/lmc.c
 	$(call say,CC build/python/lmc.c)$(COMPILE) -fPIC -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -DLMC_IMPLEMENTATION -D_POSIX_C_SOURCE=200809L -I. -Iinclude -c build/python/lmc.c -o $@
 build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/python/lmc.o

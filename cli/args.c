@@ -187,7 +187,7 @@ static const struct {
     {" -n --dry-run ", "nothing is removed without --rm, and nothing is replaced without -f; in a "
                        "series, prune and gc have --dry-run"},
     {" --svg ",
-     "'python -m lmc_codec.stats PREFIX SNAPSHOT...' draws the pictures, with matplotlib"},
+     "'python -m lmc_integrations.stats PREFIX SNAPSHOT...' draws the pictures, with matplotlib"},
 };
 
 /* The option that was meant: one that is near, or the only one that begins so. */

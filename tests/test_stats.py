@@ -322,7 +322,7 @@ class Names(StatsCase):
         """--svg says what draws them; nothing is written."""
         before = self.tree()
         for args in (("--svg", "plot"), ("--svg=plot",)):
-            self.refuses("stats", *args, *self.names[:2], code=2, says="there is no option '--svg'; 'python -m lmc_codec.stats PREFIX SNAPSHOT...' draws")
+            self.refuses("stats", *args, *self.names[:2], code=2, says="there is no option '--svg'; 'python -m lmc_integrations.stats PREFIX SNAPSHOT...' draws")
         self.assertEqual(self.tree(), before)
 
     def test_hostile_names(self):
