@@ -1,4 +1,4 @@
-/* lmc.h - v0.6.0 - lossless codec for the tensors and checkpoints of large language models
+/* lmc.h - v1.0.0 - lossless codec for the tensors and checkpoints of large language models
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
@@ -182,10 +182,10 @@
 extern "C" {
 #endif
 
-#define LMC_VERSION_MAJOR 0
-#define LMC_VERSION_MINOR 6
+#define LMC_VERSION_MAJOR 1
+#define LMC_VERSION_MINOR 0
 #define LMC_VERSION_PATCH 0
-#define LMC_VERSION "0.6.0"
+#define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of any minor version of it are read, but for
  * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
@@ -193,7 +193,7 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "0.6.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */

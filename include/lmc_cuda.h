@@ -1,4 +1,4 @@
-/* lmc_cuda.h - v0.6.0 - LMC files decoded on a GPU of NVIDIA (experimental)
+/* lmc_cuda.h - v1.0.0 - LMC files decoded on a GPU of NVIDIA (experimental)
  * SPDX-License-Identifier: MIT
  *
  * SYNOPSIS

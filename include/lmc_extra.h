@@ -1,4 +1,4 @@
-/* lmc_extra.h - v0.6.0 - what fewer programs want of LMC files and tensors
+/* lmc_extra.h - v1.0.0 - what fewer programs want of LMC files and tensors
  * SPDX-License-Identifier: MIT
  *
  * ABOUT

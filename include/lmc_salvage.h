@@ -1,4 +1,4 @@
-/* lmc_salvage.h - v0.6.0 - what is intact in a damaged LMC file
+/* lmc_salvage.h - v1.0.0 - what is intact in a damaged LMC file
  * SPDX-License-Identifier: MIT
  *
  * SYNOPSIS

@@ -1,4 +1,4 @@
-"""Adapters that are in a distribution of their own, lmc-integrations, since 0.6.0. Their old names lead there."""
+"""Adapters that are in a distribution of their own, lmc-integrations, since 1.0.0. Their old names lead there."""
 
 import sys
 from importlib import import_module

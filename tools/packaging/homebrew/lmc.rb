@@ -2,7 +2,7 @@
 class Lmc < Formula
   desc "Lossless codec for tensors and checkpoints of language models"
   homepage "REPOSITORY"
-  url "REPOSITORY/releases/download/v0.6.0/lmc-0.6.0.tar.gz"
+  url "REPOSITORY/releases/download/v1.0.0/lmc-1.0.0.tar.gz"
   sha256 "SHA256" # of SHA256SUMS
   license "MIT"
 
