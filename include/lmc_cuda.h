@@ -572,7 +572,7 @@ static const char *const lmc__cuda_text[] = {
     "DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */\n",
     "DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }\n",
     "\n",
-    "/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read; a block has 16 behind. */\n",
+    "/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read; a block has 16 more. */\n",
     "DEV u32 load32(const u8 *p)\n",
     "{\n",
     "    const u32 *const q = (const u32 *)((u64)p & ~(u64)3);\n",
