@@ -23,8 +23,8 @@
  * Safety. Nothing of a payload becomes an address or a count before it was checked, as in
  * src/codec/get_list.h: the number of ones of a mask is at most its n, because bits behind n are
  * zero, and a tree of code lengths fills its space exactly. Every loop that waits for the payload
- * takes something of it, or ends by a bound that was checked. After an error the first warp says so,
- * and all threads still reach the same barriers. */
+ * takes something of it, or ends by a bound that was checked. After an error the first warp says
+ * so, and all threads still reach the same barriers. */
 #ifdef LMC_ON_CPU
 #include "cuda_on_cpu.h"
 #define SHARED_MEMORY() (cpu::shared_memory)
@@ -60,7 +60,7 @@ const u32 FULL = 0xFFFFFFFF; /* all lanes, all bits */
 enum : u32 {
     WARPS = 8,
     THREADS = 32 * WARPS,
-    GROUPS = 3, /* at a time on a multiprocessor: bounds the registers */
+    GROUPS = 3,        /* at a time on a multiprocessor: bounds the registers */
     POLY = 0x82F63B78, /* CRC-32C, reflected: bit 31 of a number is x^0 */
     HEADER = 24,
     MAX_SIZE = 1u << 22, /* of a block (section 9) */
@@ -69,7 +69,7 @@ enum : u32 {
     MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */
     POOL = 2560,     /* bytes of a warp for the bytes of nodes, in chunks */
     LOG2_CHUNK = 10,
-    RARE = 48, /* a node of less in a chunk of 2^LOG2_CHUNK is walked */
+    RARE = 48,         /* a node of less in a chunk of 2^LOG2_CHUNK is walked */
     NESTED_NODES = 80, /* no frozen tree has more: 79 has that of level 5 */
     NONE = 0xFFFF,
     INACTIVE = 255
@@ -103,11 +103,11 @@ struct Tables {
 /* A node of a tree (section 6.2). Kinds are ordered: from MASK on there are children. */
 enum : u32 { CONSTANT, ESCAPED, FLAT, MASK, WALKED };
 struct Node {
-    u32 n;          /* bytes of the list that pass through it */
-    u32 bits;       /* its mask, in the arena */
-    u32 src;        /* its bytes, or lists of bits, in the payload */
-    u16 left, right; /* children, NONE if they have no bytes */
-    u16 parent, first; /* first: of its leaves */
+    u32 n;                        /* bytes of the list that pass through it */
+    u32 bits;                     /* its mask, in the arena */
+    u32 src;                      /* its bytes, or lists of bits, in the payload */
+    u16 left, right;              /* children, NONE if they have no bytes */
+    u16 parent, first;            /* first: of its leaves */
     u8 kind, depth, flat, active; /* active: its number among those, or INACTIVE */
 };
 /* A node that is still to be read. */
@@ -193,7 +193,7 @@ DEV u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
 DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */
 DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
 
-/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read: behind a block are 16. */
+/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read; a block has 16 more. */
 DEV u32 load32(const u8 *p)
 {
     const u32 *const q = (const u32 *)((u64)p & ~(u64)3);
@@ -272,17 +272,15 @@ template <bool WIDE> COLD void copy_mask(const u8 *in, u32 src, u32 n, u32 bits,
         u32 before = 0;
         BARRIER();
         ROLLED for (u32 w = 0; w < warp; w++) before += s.part[w];
-        ROLLED for (u32 k = (from >> 1) + lane; 2 * k < end; k += 32)
-            rank[k] = (typename Kind<WIDE>::Rank)(rank[k] + before);
+        ROLLED for (u32 k = (from >> 1) + lane; 2 * k < end; k += 32) rank[k] =
+            (typename Kind<WIDE>::Rank)(rank[k] + before);
         total += before;
     }
-    if (warp == n_warps - 1 && lane == 0)
-        rank[pairs_of(n)] = (typename Kind<WIDE>::Rank)total;
+    if (warp == n_warps - 1 && lane == 0) rank[pairs_of(n)] = (typename Kind<WIDE>::Rank)total;
 }
 
 /* Byte `at` of node k: down the tree to its leaf. The tables of a tree may be anywhere. */
-template <bool WIDE>
-COLD u32 walk(const u8 *in, const Node *nodes, const u8 *symbol, u32 k, u32 at)
+template <bool WIDE> COLD u32 walk(const u8 *in, const Node *nodes, const u8 *symbol, u32 k, u32 at)
 {
     while (nodes[k].kind >= MASK) {
         const u32 bits = nodes[k].bits, w = arena<WIDE>()[bits + (at >> 5)],
@@ -386,7 +384,8 @@ template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chu
         {
             const Node v = s.node[s.active[a]];
             if (v.kind != MASK) continue;
-            const bool is_last = c == chunks, has_right = v.right != NONE, has_left = v.left != NONE;
+            const bool is_last = c == chunks, has_right = v.right != NONE,
+                       has_left = v.left != NONE;
             const u32 at = is_last ? v.n : pos[a * borders + c],
                       ones = !is_last    ? ones_before<WIDE>(v.bits, ranks_at(v.bits, v.n), at,
                                                              arena<WIDE>()[v.bits + (at >> 5)])
@@ -424,8 +423,8 @@ DEV uint2 flat_bytes(const u8 *in, const Node &v, const u8 *symbol, u32 at)
     u32 low = 0, high = 0;
     if (v.flat <= 3) {
         const uint2 leaves = window((const u32 *)symbol, v.first);
-        ROLLED for (u32 d = 0; d < v.flat; d++, row += size)
-            low = low << 1 | spread(load32(row) >> shift & 255);
+        ROLLED for (u32 d = 0; d < v.flat; d++, row += size) low =
+            low << 1 | spread(load32(row) >> shift & 255);
         return make_uint2(__byte_perm(leaves.x, leaves.y, low & 0xFFFF),
                           __byte_perm(leaves.x, leaves.y, low >> 16));
     }
@@ -450,8 +449,8 @@ DEV uint2 flat_bytes(const u8 *in, const Node &v, const u8 *symbol, u32 at)
 /* A node of a chunk, as a lane prepares it for its warp. A side is where the child's bytes are in
  * the pool, or the value of all in each byte. */
 struct Step {
-    u32 what;      /* number of the node | kind << 16 | left is a value << 20 | right is << 21 */
-    u32 range;     /* bytes | where they go in the pool << 16 */
+    u32 what;       /* number of the node | kind << 16 | left is a value << 20 | right is << 21 */
+    u32 range;      /* bytes | where they go in the pool << 16 */
     u32 from, ones; /* bytes of the node, and ones of its mask, before the chunk */
     u32 bits, ranks, left, right;
 };
@@ -486,8 +485,7 @@ template <bool WIDE> DEV u32 side_of(const u8 *symbol, u32 child, bool *is_value
                      : s.offset[warp_id()][s.node[child].active];
 }
 
-template <bool WIDE>
-DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 borders)
+template <bool WIDE> DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 borders)
 {
     Shared<WIDE> &s = shared<WIDE>();
     typedef typename Kind<WIDE>::Rank Rank;
@@ -497,8 +495,8 @@ DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 borders)
     Step step;
     bool left_is_value = false, right_is_value = false;
     step.from = pos[a * borders + chunk];
-    step.range = (u32)(Rank)(pos[a * borders + chunk + 1] - step.from) |
-                 (u32)s.offset[warp_id()][a] << 16;
+    step.range = (u32)(Rank)(pos[a * borders + chunk + 1] - step.from) | (u32)s.offset[warp_id()][a]
+                                                                             << 16;
     step.ones = step.left = step.right = 0;
     step.bits = v.bits;
     step.ranks = ranks_at(v.bits, v.n);
@@ -528,8 +526,8 @@ template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
     {
         const u32 at = v.from + 8 * g, w = word[at >> 5],
                   mask = __funnelshift_r(w, word[(at >> 5) + 1], at & 31);
-        const u32 right_at = (ones_before<WIDE>(v.bits, v.ranks, at, w) - v.ones) &
-                             (WIDE ? FULL : 0xFFFF),
+        const u32 right_at =
+                      (ones_before<WIDE>(v.bits, v.ranks, at, w) - v.ones) & (WIDE ? FULL : 0xFFFF),
                   left_at = 8 * g - right_at;
         uint2 left = make_uint2(v.left, v.left), right = make_uint2(v.right, v.right);
         LMC_COUNT(3, 1);
@@ -551,7 +549,7 @@ template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
  * other, and those of a depth stand side by side. Buffers have room for a chunk and the padding. */
 template <bool WIDE>
 COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
-                    u32 even, u32 odd)
+                     u32 even, u32 odd)
 {
     Shared<WIDE> &s = shared<WIDE>();
     const u32 lane = lane_id(), warp = warp_id();
@@ -561,10 +559,10 @@ COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk
     {
         const u32 a = i + lane, size = a < list.end ? padded_count<WIDE>(a, chunk, borders) : 0,
                   here = before + scan(size) - size, level = a < list.end ? s.level[a] : i + 31;
-        const u32 other = __shfl_sync(FULL, here, level - i), start = level >= i ? other : level_start;
+        const u32 other = __shfl_sync(FULL, here, level - i),
+                  start = level >= i ? other : level_start;
         if (a < list.end)
-            s.offset[warp][a] =
-                (u16)((s.node[s.active[a]].depth & 1 ? odd : even) + here - start);
+            s.offset[warp][a] = (u16)((s.node[s.active[a]].depth & 1 ? odd : even) + here - start);
         level_start = __shfl_sync(FULL, start, 31);
         before = __shfl_sync(FULL, here + size, 31);
     }
@@ -610,7 +608,8 @@ DEV void make_row(const u8 *in)
 {
     Shared<true> &s = shared<true>();
     const List list = s.list[0];
-    const u32 n = s.job_n, log2_chunk = s.log2_chunk, chunks = (n + (1u << log2_chunk) - 1) >> log2_chunk;
+    const u32 n = s.job_n, log2_chunk = s.log2_chunk,
+              chunks = (n + (1u << log2_chunk) - 1) >> log2_chunk;
     u8 *const row = s.row;
     set_borders<true>(list, n, log2_chunk);
     BARRIER();
@@ -618,8 +617,8 @@ DEV void make_row(const u8 *in)
     {
         const u32 from = chunk << log2_chunk, count = min_u32(n - from, 1u << log2_chunk);
         make_chunk<true>(in, s.symbol[0], list, chunk, chunks + 1, 0, POOL / 2);
-        ROLLED for (u32 g = lane_id(); 8 * g < count; g += 32)
-            ((uint2 *)(row + from))[g] = s.pool[warp_id()][g];
+        ROLLED for (u32 g = lane_id(); 8 * g < count; g += 32)((uint2 *)(row + from))[g] =
+            s.pool[warp_id()][g];
         __syncwarp();
     }
 }
@@ -852,14 +851,12 @@ template <bool WIDE, u32 NEST> struct Nested {
                 kind = FLAT;
                 src = r.at; /* read where they are: each bit is needed once */
                 if (has(r, flat * size)) {
-                    ROLLED for (u32 d = 0; d < flat; d++)
-                        check_unused_bits(r, src + d * size, v.n);
+                    ROLLED for (u32 d = 0; d < flat; d++) check_unused_bits(r, src + d * size, v.n);
                     r.at += flat * size;
                 }
             } else {
                 bits = Nested<WIDE, NEST>::mask(r, v.n, false);
-                if (!r.error)
-                    ROLLED for (u32 w = 0; w < WARPS; w++) ones += s.part[w];
+                if (!r.error) ROLLED for (u32 w = 0; w < WARPS; w++) ones += s.part[w];
                 u32 low = v.first + 1, high = v.end; /* the first leaf of the right child */
                 while (low < high) {
                     const u32 m = (low + high) >> 1;
@@ -872,22 +869,22 @@ template <bool WIDE, u32 NEST> struct Nested {
             __syncwarp();
             const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;
             if (lane == 0) {
-                const Node node = {v.n,     bits,         src,          NONE,
-                                   NONE,    v.parent,     v.first,      (u8)kind,
-                                   (u8)v.depth, (u8)flat, (u8)INACTIVE};
+                const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,
+                                   v.first, (u8)kind, (u8)v.depth, (u8)flat, (u8)INACTIVE};
                 nodes[count] = node;
                 if (v.parent != NONE) {
                     if (v.is_right) nodes[v.parent].right = (u16)count;
                     else nodes[v.parent].left = (u16)count;
                 }
                 if (has_right) {
-                    const Pending right = {half,  ones,         (u16)(v.depth + 1), (u16)middle,
-                                           v.end, (u16)count, 1};
+                    const Pending right = {half,       ones, (u16)(v.depth + 1), (u16)middle, v.end,
+                                           (u16)count, 1};
                     stack[top] = right;
                 }
                 if (has_left) {
-                    const Pending left = {v.start, v.n - ones, (u16)(v.depth + 1),
-                                          v.first, (u16)middle, (u16)count, 0};
+                    const Pending left = {v.start, v.n - ones,  (u16)(v.depth + 1),
+                                          v.first, (u16)middle, (u16)count,
+                                          0};
                     stack[top + has_right] = left;
                 }
             }
@@ -902,7 +899,7 @@ template <bool WIDE> struct Nested<WIDE, 3> { /* masks of nesting 2 are plain */
     static __device__ u32 tree(Reader &, const u16 *, u32, bool, u32, Node *, u32) { return 0; }
 };
 
-/* A Tree_Header (section 6.1): s.symbol[number] and s.start. Returns the leaves, 0 after an error. */
+/* A Tree_Header (section 6.1): s.symbol[number], s.start. Returns the leaves, 0 after an error. */
 template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escape)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -919,19 +916,19 @@ template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escap
     if (!(length[0] & 15) || !(length[(count - 1) >> 1] >> 4 * ((count - 1) & 1) & 15))
         r.error = CORRUPT;
     u32 leaves = 0, start = 0, longest = 0;
-    ROLLED for (u32 bits = 1; bits <= 15; bits++)
-        ROLLED for (u32 i = 0; i < count; i += 32)
-        {
-            const u32 k = i + lane, is_here = k < count && (u32)(length[k >> 1] >> 4 * (k & 1) & 15) == bits,
-                      who = __ballot_sync(FULL, is_here), before = __popc(who & below(lane));
-            if (is_here && start + (before << (15 - bits)) < 32768) {
-                s.symbol[number][leaves + before] = (u8)(first + k);
-                s.start[leaves + before] = (u16)(start + (before << (15 - bits)));
-            }
-            if (who) longest = bits;
-            leaves += __popc(who);
-            start += __popc(who) << (15 - bits);
+    ROLLED for (u32 bits = 1; bits <= 15; bits++) ROLLED for (u32 i = 0; i < count; i += 32)
+    {
+        const u32 k = i + lane,
+                  is_here = k < count && (u32)(length[k >> 1] >> 4 * (k & 1) & 15) == bits,
+                  who = __ballot_sync(FULL, is_here), before = __popc(who & below(lane));
+        if (is_here && start + (before << (15 - bits)) < 32768) {
+            s.symbol[number][leaves + before] = (u8)(first + k);
+            s.start[leaves + before] = (u16)(start + (before << (15 - bits)));
         }
+        if (who) longest = bits;
+        leaves += __popc(who);
+        start += __popc(who) << (15 - bits);
+    }
     if (escape) {
         const u32 bits = length[count >> 1] >> 4 * (count & 1) & 15;
         if (bits < longest || bits == 0) r.error = CORRUPT;
@@ -993,7 +990,8 @@ template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_no
 
 /* The list `number` of n bytes, n > 0 (section 6). Its nodes are node[first_node ..]; returns where
  * they end. */
-template <bool WIDE> COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_active)
+template <bool WIDE>
+COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_active)
 {
     Shared<WIDE> &s = shared<WIDE>();
     List &list = s.list[number];
@@ -1072,7 +1070,9 @@ template <int W> DEV void restore_piece(u32 *v, u32 order)
     UNROLLED for (u32 i = 0; i < 2 * W; i++)
     {
         const u32 odd = v[i] & low, half = (v[i] ^ odd) >> 1;
-        v[i] = order == 1 ? half ^ odd * (W == 1 ? 0xFF : W == 2 ? 0xFFFF : FULL)
+        v[i] = order == 1 ? half ^ odd * (W == 1   ? 0xFF
+                                          : W == 2 ? 0xFFFF
+                                                   : FULL)
                           : half | odd << (8 * W - 1) % 32;
     }
 }
@@ -1084,8 +1084,8 @@ template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
     if (count == 8 && low % (W == 1 ? 8 : 16) == 0) {
         if constexpr (W == 1) *(uint2 *)out = make_uint2(v[0], v[1]);
         else
-            UNROLLED for (u32 i = 0; i < 2 * W; i += 4)
-                *(uint4 *)(out + 4 * i) = make_uint4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+            UNROLLED for (u32 i = 0; i < 2 * W; i += 4) * (uint4 *)(out + 4 * i) =
+                make_uint4(v[i], v[i + 1], v[i + 2], v[i + 3]);
         return;
     }
     UNROLLED for (u32 i = 0; i < 8; i++)
@@ -1117,11 +1117,11 @@ DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_node
         s.work_buffer = trees * ((1u << log2_chunk) + extra);
         s.pos = pos;
         u32 stage = 0;
-        ROLLED for (u32 j = 0; j < 4; j++)
-            if (s.list[j].kind == MASK) {
-                s.list[j].stage = stage;
-                stage += (1u << log2_chunk) + extra;
-            }
+        ROLLED for (u32 j = 0; j < 4; j++) if (s.list[j].kind == MASK)
+        {
+            s.list[j].stage = stage;
+            stage += (1u << log2_chunk) + extra;
+        }
     }
     __syncwarp();
 }
@@ -1147,18 +1147,16 @@ template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, 
               share = (chunks + WARPS - 1) / WARPS, first = warp * share,
               end = min_u32(first + share, chunks);
     if (!s.stored) {
-        ROLLED for (u32 j = 0; j < W; j++)
-            if (s.list[j].kind == MASK) set_borders<false>(s.list[j], n, log2_chunk);
+        ROLLED for (u32 j = 0; j < W; j++) if (s.list[j].kind == MASK)
+            set_borders<false>(s.list[j], n, log2_chunk);
         BARRIER();
     }
     u32 state[WORDS] = {}, behind = 0; /* behind: byte behind the lane's last whole piece */
     ROLLED for (u32 chunk = first; chunk < end; chunk++)
     {
         if (!s.stored) {
-            ROLLED for (u32 j = 0; j < W; j++)
-                if (s.list[j].kind == MASK)
-                    make_chunk<false>(in, s.symbol[j], s.list[j], chunk, chunks + 1,
-                                      s.list[j].stage, s.work_buffer);
+            ROLLED for (u32 j = 0; j < W; j++) if (s.list[j].kind == MASK) make_chunk<false>(
+                in, s.symbol[j], s.list[j], chunk, chunks + 1, s.list[j].stage, s.work_buffer);
         }
         const u32 from = chunk << log2_chunk, count = min_u32(n - from, 1u << log2_chunk);
         ROLLED for (u32 g = lane; 8 * g < count; g += 32)
@@ -1304,8 +1302,7 @@ template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
     u32 seen = part.from, coded_seen = 0, state = 0, high_state = 0, behind = 0;
     if (n_classes > 1) {
         seen = 0;
-        if (lane < n_classes)
-            ROLLED for (u32 w = 0; w < warp_id(); w++) seen += s.count[w][lane];
+        if (lane < n_classes) ROLLED for (u32 w = 0; w < warp_id(); w++) seen += s.count[w][lane];
     }
     if (sparse && lane < n_classes && s.mask_n[lane])
         coded_seen = ones_before<true>(s.mask[lane], ranks_at(s.mask[lane], s.mask_n[lane]), seen,
@@ -1430,7 +1427,8 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     if (natural && (natural >= width || n_classes == 1 || sparse)) return CORRUPT;
     if (h[3] && !(job.flags & MAY_GROUP)) return CORRUPT;
     if (layout == 2 && !(job.flags & MAY_QUANTIZE)) return CORRUPT;
-    if (payload != job.in_size - HEADER) return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
+    if (payload != job.in_size - HEADER)
+        return payload > job.in_size - HEADER ? TRUNCATED : CORRUPT;
     if (layout == 2 || ((job.out | (predicted ? job.base : 0)) & (width - 1))) return NOT_HERE;
     if (!WIDE && (predicted || width == 8 || size > MAX_NARROW * width)) return NOT_HERE;
     return OK;
@@ -1503,8 +1501,8 @@ DEV u32 read_classes(Reader &r)
     if (n_classes == 1) return lane == 0 ? s.n : 0;
     if (!has(r, n_classes - 1)) return 0;
     r.at += n_classes - 1;
-    ROLLED for (u32 c = 0; c + 1 < n_classes; c++)
-        if (threshold[c] <= (c ? threshold[c - 1] : 0)) r.error = CORRUPT;
+    ROLLED for (u32 c = 0; c + 1 < n_classes; c++) if (threshold[c] <= (c ? threshold[c - 1] : 0))
+        r.error = CORRUPT;
     if (r.error) return 0;
     ROLLED for (u32 key = lane; key < 256; key += 32)
     {
@@ -1673,8 +1671,7 @@ DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratc
     if (s.status == OK) {
         if constexpr (WIDE) finish_delta(job, h, t);
         else
-            FOR_NARROW_WIDTH(s.width, make_elements,
-                             (h + HEADER, (u8 *)job.out, get32(h + 12), t));
+            FOR_NARROW_WIDTH(s.width, make_elements, (h + HEADER, (u8 *)job.out, get32(h + 12), t));
     }
     if (threadIdx.x == 0) {
         *status = s.status;
@@ -1705,9 +1702,8 @@ DEV void decode_blocks(const Block *blocks, u32 n, u32 *status, const Tables *t,
 }
 
 #define KERNEL(name, wide)                                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS, GROUPS)                                  \
-        name(const Block *blocks, u32 n, u32 *status, const Tables *t, u8 *scratch,                \
-             u64 scratch_size)                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, GROUPS) name(                            \
+        const Block *blocks, u32 n, u32 *status, const Tables *t, u8 *scratch, u64 scratch_size)   \
     {                                                                                              \
         decode_blocks<wide>(blocks, n, status, t, scratch, scratch_size);                          \
     }
