@@ -52,7 +52,7 @@ say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 # warned if src/ has lines that it has not.
 HEADERS = lmc.h $(wildcard include/*.h)
 LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h))
-lmc.h: tools/amalgamate.py $(LMC_SOURCES)
+lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
 	then python3 tools/amalgamate.py; \
 	elif cat $(LMC_SOURCES) | grep -vE '^#(include "|pragma once)|@[A-Z]' | \
@@ -89,6 +89,7 @@ build/obj/help_text.o: cli/help.sed cli/help.txt build/obj/flags
 	$(call say,CC cli/help.txt)$(COMPILE) -c build/obj/help_text.c -o $@
 
 build/lmc.1: cli/manual.awk cli/help.txt lmc.h
+	@mkdir -p build
 	$(call say,AWK $@)awk -v version=$(LMC_VERSION) -f cli/manual.awk cli/help.txt >$@
 
 -include $(wildcard build/obj/*.d build/obj/*/*.d)

@@ -16,12 +16,14 @@ BEGIN {
 function escaped(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
+    gsub(/'/, "\\(aq", text) # else groff 1.23 prints typographic ones
+    gsub(/\^/, "\\(ha", text)
     return text
 }
 
 function put(text) {
     text = escaped(text)
-    print (text ~ /^[.']/ ? "\\&" : "") text
+    print (text ~ /^[.]/ ? "\\&" : "") text
 }
 
 function put_table(    i, column, end, word, text) {
@@ -52,7 +54,8 @@ function put_table(    i, column, end, word, text) {
     if (NR == 1) $0 = "lmc, unlmc, lmccat" substr($0, 4)
     if (is_commands) print ".nf"
     if (is_table) put_table()
-    else for (i = 1; i <= NF; i++) put(is_commands ? substr($i, 5) : $i)
+    else for (i = 1; i <= NF; i++)
+        if ($i != "") put(is_commands ? substr($i, 5) : $i) # "": the end, in busybox
     if (is_commands) print ".fi"
 }
 
