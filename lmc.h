@@ -55,7 +55,7 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, 64 KiB for sparse deltas, if compiled with optimisation; else up to
+ *   Stack    Below 32 KiB, 64 KiB for deltas, if compiled with optimisation; else up to
  *            1 MiB. A chain of readers takes 1 KiB more for each link.
  *
  * CONTENTS
@@ -4526,7 +4526,7 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * Each of them does what several kernels could do one after the other. But a block does not fit
  * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
- *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
+ *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
@@ -5956,8 +5956,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     row 1                    r  s  u  x                                              row[1][p]
  *
  * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
- * fewer than 256 elements. Rows are 256 + 8 elements long: so one number, 264 c, says where row c
- * begins and, in its lowest six bits, by how much to shift for byte c. */
+ * fewer than 256 elements, in whole vectors. Rows are 256 + 8 elements long: so one number, 264 c,
+ * says where row c begins and, in its lowest six bits, by how much to shift for byte c. */
 #define LMC__SORTED 224u
 #define LMC__SORT_ROW (256u + 8)
 

@@ -43,7 +43,7 @@
  *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
  *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
- * What lmc.h, by its macros, or lmc_read.h or lmc_decode.h lack, its functions here lack, too. */
+ * What the macros of lmc.h leave out, and what lmc_read.h and lmc_decode.h lack, is not here. */
 #ifdef __cplusplus
 extern "C" {
 #endif

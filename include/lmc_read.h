@@ -3362,7 +3362,7 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * Each of them does what several kernels could do one after the other. But a block does not fit
  * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
- *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
+ *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory

@@ -110,8 +110,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     row 1                    r  s  u  x                                              row[1][p]
  *
  * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
- * fewer than 256 elements. Rows are 256 + 8 elements long: so one number, 264 c, says where row c
- * begins and, in its lowest six bits, by how much to shift for byte c. */
+ * fewer than 256 elements, in whole vectors. Rows are 256 + 8 elements long: so one number, 264 c,
+ * says where row c begins and, in its lowest six bits, by how much to shift for byte c. */
 #define LMC__SORTED 224u
 #define LMC__SORT_ROW (256u + 8)
 
