@@ -1101,7 +1101,7 @@ static const char *const lmc__cuda_text[] = {
     "        {\n",
     "            const u32 bit = first_bit + __ffs(x) - 1, at = j * shift, quotient = bit - prev,\n",
     "                      rest = load32(low + (at >> 3)) >> (at & 7) & below(shift);\n",
-    "            total += quotient > n >> shift ? n : (quotient << shift) + rest + 1;\n",
+    "            total += quotient > n >> shift ? n + 1 : (quotient << shift) + rest + 1;\n",
     "            if (total > n) total = n + 1; /* refused below */\n",
     "            prev = bit + 1;\n",
     "        }\n",
