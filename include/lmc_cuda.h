@@ -2242,9 +2242,13 @@ LMC__COLD static enum lmc_status
 lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
 {
     va_list arguments;
+    char *p;
     va_start(arguments, format);
     (void)vsnprintf(c->message, sizeof c->message, format, arguments);
     va_end(arguments);
+    /* one line, though names are those of the file, and what NVRTC says has many */
+    for (p = c->message; *p; p++)
+        if ((uint8_t)*p < 0x20 || *p == 0x7F) *p = ' ';
     return status;
 }
 
@@ -3623,7 +3627,7 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
     c->stream = (lmc__cu_stream)stream;
     memset(c->is_passed, 0, sizeof c->is_passed);
-    LMC__TRY(lmc__take_parts(c, r, parts, n));
+    LMC__TRY(lmc__cuda_note(c, lmc__take_parts(c, r, parts, n)));
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
     /* after an error nothing may be on its way to memory that the caller frees */
