@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from glob import glob
 from typing import Any
 
@@ -36,7 +36,12 @@ def _find_nvrtc() -> str | None:
 
 
 def _open(device: torch.device) -> closing[_lmc.Cuda]:
-    cache = os.environ.get("LMC_CUDA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec"))
+    cache = os.environ.get("LMC_CUDA_CACHE")
+    if cache is None:
+        cache = os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec")
+        with suppress(OSError):  # then nothing is kept
+            if os.path.isabs(cache):
+                os.makedirs(cache, 0o700, exist_ok=True)  # a new home has no .cache
     return closing(_lmc.Cuda(device.index or 0, cache, _find_nvrtc()))
 
 

@@ -202,6 +202,10 @@ def test_damage(gpu, files, tmp_path):
     with pytest.raises(lmc_codec.ChecksumError, match="bad.lmc: tensor .*, block"):
         apply_file(flip(files.b, "large", tmp_path / "bad.lmc"), weights, decode="gpu")
     assert same(weights, files.state)
+    save_file({"\x1b[31m\n": files.state["large"]}, tmp_path / "hostile.lmc")
+    with pytest.raises(lmc_codec.ChecksumError) as error:
+        load_file(flip(tmp_path / "hostile.lmc", "\x1b[31m\n", tmp_path / "bad.lmc"), "cuda", decode="gpu")
+    assert "tensor  [31m , block" in str(error.value)
     cut = tmp_path / "cut.lmc"
     cut.write_bytes(files.a.read_bytes()[:-100])
     with pytest.raises(lmc_codec.TruncatedError):
@@ -291,6 +295,10 @@ def test_the_cache(gpu, files, monkeypatch, tmp_path):
     for bad in ("", str(tmp_path / "no" / "where"), str(files.a)):
         monkeypatch.setenv("LMC_CUDA_CACHE", bad)
         assert (n_compiled(), n_compiled()) == (1, 1)
+    monkeypatch.delenv("LMC_CUDA_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))  # which has no .cache yet
+    assert (n_compiled(), n_compiled()) == (1, 0)
+    assert (tmp_path / ".cache/lmc_codec").stat().st_mode & 0o777 == 0o700
 
 
 def test_sources(gpu, files, tmp_path):
