@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. NOT RUN on one yet.
+"""Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. Experimental: NOT RUN on one yet.
 
     bench/gpu.py MODEL.safetensors [--gb N] [--sanitize] [--quick]
 
