@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same
- * refusal;
- * and what a kernel leaves to the CPU is of a kind that it may leave.
+ * refusal; and what a kernel leaves to the CPU is of a kind that it may leave.
  *
- *     test_kernel BLOCKS             BLOCKS: written by tests/blocks.py --write
- *     test_kernel BLOCKS --barriers   leaves out one barrier at a time: each must be missed, but
- * for those
- *                                    with the comment "spare: WHY" on their line
+ *     test_kernel BLOCKS              written by tests/blocks.py --write
+ *     test_kernel BLOCKS --barriers   leaves out one barrier at a time. Each must be missed, but
+ *                                     for those with the comment "spare: WHY" on their line
  *
  * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory
  * (sanitizers). */
@@ -41,8 +39,7 @@ uint8_t *workspace(size_t size)
 }
 
 /* What a reader says of the block, whose run and file say what is in the flags: the checks of spec
- * 5
- * which need those, in their order, and then those of a block. */
+ * 5 which need those, in their order, and then those of a block. */
 lmc_status decode(gpu_case *c)
 {
     lmc_block_info info;
