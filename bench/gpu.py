@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. NOT RUN on one yet.
+"""Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. Experimental: NOT RUN on one yet.
 
     bench/gpu.py MODEL.safetensors [--gb N] [--sanitize] [--quick]
 
@@ -13,7 +13,7 @@ The file is compressed first. Then, each only if what stands before was right:
     delta        apply_file of a delta of 2 % of the elements, in place
     peers        nvCOMP's ANS (nvidia-nvcomp-cu12) and DietGPU (DIETGPU: its .so) on the same tensors, where they are there
 
---sanitize runs `blocks` under the four tools of compute-sanitizer, --quick everything once. Medians of 10, GB/s of decoded
+--sanitize runs `blocks` under the four tools of compute-sanitizer, --quick everything once. Medians of 10 (delta: once), GB/s of decoded
 bytes. `blocks` and `pinned` need the driver, NVRTC and a C compiler; the others PyTorch with CUDA, safetensors and lmc_codec.
 """
 import argparse

@@ -87,13 +87,14 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a
-     * multiple of the element's width, or blocks cross into another part, bytes are copied once
-     * more there. */
+    /* On the device, size bytes; NULL: they are only decoded and checked, but for fingerprints.
+     * Where it is not a multiple of the element's width, or blocks cross into another part, bytes
+     * are copied once more there. */
     void *dst;
     /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
      * then no byte of it is overwritten before the block that it is of was decoded and checked.
+     * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
      * A wrong base is found by the CRC of each block. Without it, blocks that were coded against
      * the base are decoded on the CPU, by the base of the reader. */
     const void *base;
@@ -315,8 +316,6 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuModuleUnload, (lmc__cu_module module))                                                     \
     X(cuModuleGetFunction, (lmc__cu_function * function, lmc__cu_module module, const char *name)) \
     X(cuFuncSetAttribute, (lmc__cu_function function, int attribute, int value))                   \
-    X(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                 \
-      (int *n, lmc__cu_function function, int n_threads, size_t shared_size))                      \
     X(cuLaunchKernel,                                                                              \
       (lmc__cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,               \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,                 \
@@ -1101,7 +1100,7 @@ static const char *const lmc__cuda_text[] = {
     "        {\n",
     "            const u32 bit = first_bit + __ffs(x) - 1, at = j * shift, quotient = bit - prev,\n",
     "                      rest = load32(low + (at >> 3)) >> (at & 7) & below(shift);\n",
-    "            total += quotient > n >> shift ? n : (quotient << shift) + rest + 1;\n",
+    "            total += quotient > n >> shift ? n + 1 : (quotient << shift) + rest + 1;\n",
     "            if (total > n) total = n + 1; /* refused below */\n",
     "            prev = bit + 1;\n",
     "        }\n",
@@ -2092,7 +2091,7 @@ static const char *const lmc__cuda_text[] = {
     "KERNEL(lmc_decode_any, true)\n",
     "/* SPDX-License-Identifier: MIT\n",
     " * Sums of bytes that were decoded, for fingerprints (spec 7.1): what NVRTC compiles behind\n",
-    " * decode.cu, whose names it uses.\n",
+    " * decode.cu, whose names it uses. Experimental, as that is.\n",
     " *\n",
     " *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each\n",
     " *\n",
@@ -2242,9 +2241,13 @@ LMC__COLD static enum lmc_status
 lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
 {
     va_list arguments;
+    char *p;
     va_start(arguments, format);
     (void)vsnprintf(c->message, sizeof c->message, format, arguments);
     va_end(arguments);
+    /* one line, though names are those of the file, and what NVRTC says has many */
+    for (p = c->message; *p; p++)
+        if ((uint8_t)*p < 0x20 || *p == 0x7F) *p = ' ';
     return status;
 }
 
@@ -3623,7 +3626,7 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
     c->stream = (lmc__cu_stream)stream;
     memset(c->is_passed, 0, sizeof c->is_passed);
-    LMC__TRY(lmc__take_parts(c, r, parts, n));
+    LMC__TRY(lmc__cuda_note(c, lmc__take_parts(c, r, parts, n)));
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
     /* after an error nothing may be on its way to memory that the caller frees */

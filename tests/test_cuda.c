@@ -172,7 +172,8 @@ static void test_open(void)
         status = lmc_cuda_open(&cuda, &options);
         setenv("FAKE_CUDA_FAIL", "", 1);
         CHECK(status == LMC_ERR_DEVICE || status == LMC_ERR_MEMORY);
-        if (CHECK(cuda != NULL)) CHECK(*lmc_cuda_message(cuda) != 0);
+        if (CHECK(cuda != NULL))
+            CHECK(*lmc_cuda_message(cuda) && !strchr(lmc_cuda_message(cuda), '\n'));
         lmc_cuda_close(cuda);
         CHECK(gpu.fake_cuda_live() == live);
     }
@@ -665,7 +666,10 @@ static void test_memory(const t_model *model, t_memory *file)
         heap.fail_at = fail_at;
         status = lmc_cuda_open(&cuda, &cuda_options);
         if (status == LMC_OK) status = lmc_reader_open(&reader, &source, &options);
-        if (status == LMC_OK) status = lmc_cuda_read(cuda, reader, w.parts, w.n, NULL);
+        if (status == LMC_OK) {
+            status = lmc_cuda_read(cuda, reader, w.parts, w.n, NULL);
+            CHECK((status == LMC_OK) == (*lmc_cuda_message(cuda) == 0));
+        }
         CHECK(status == LMC_OK || status == LMC_ERR_MEMORY);
         if (status == LMC_OK) CHECK(is_right(&w));
         free_wanted(&w);

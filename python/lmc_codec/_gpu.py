@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from glob import glob
 from typing import Any
 
 import torch
 
 from . import _arrays, _lmc
-from ._errors import DeviceError, UnsupportedError
+from ._errors import DeviceError, MissingBaseError, UnsupportedError
 from ._reader import Reader, TensorInfo
 
 
@@ -36,7 +36,12 @@ def _find_nvrtc() -> str | None:
 
 
 def _open(device: torch.device) -> closing[_lmc.Cuda]:
-    cache = os.environ.get("LMC_CUDA_CACHE", os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec"))
+    cache = os.environ.get("LMC_CUDA_CACHE")
+    if cache is None:
+        cache = os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec")
+        with suppress(OSError):  # then nothing is kept
+            if os.path.isabs(cache):
+                os.makedirs(cache, 0o700, exist_ok=True)  # a new home has no .cache
     return closing(_lmc.Cuda(device.index or 0, cache, _find_nvrtc()))
 
 
@@ -54,7 +59,13 @@ def _find_bases(reader: Reader, infos: list[TensorInfo], base: Mapping[str, Any]
 def _read(cuda: _lmc.Cuda, device: torch.device, reader: Reader, infos: list[TensorInfo], to: list[int], bases: list[int]) -> None:
     """To these addresses; 0: it is only checked."""
     rows = [(x.file_number, x.offset, x.size, at, base) for x, at, base in zip(infos, to, bases)]
-    cuda.read(reader._object, rows, torch.cuda.current_stream(device).cuda_stream)
+    try:
+        cuda.read(reader._object, rows, torch.cuda.current_stream(device).cuda_stream)
+    except MissingBaseError:  # of what predicts by other tensors of the snapshot: the reader decodes those
+        if not any(bases):
+            raise
+        what = "it has tensors that repeat others in it (twins), which are decoded on the CPU and need the base there"
+        raise UnsupportedError(f"{reader.name}: {what}: take decode='cpu', and a base on the CPU") from None
 
 
 def get_all(

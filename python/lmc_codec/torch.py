@@ -133,7 +133,7 @@ def iterate(
     storage_options: dict[str, Any] | None = None, decode: Decode = "cpu"
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors of an LMC file, as load_file has them, in its order; who lets go of each has few at a time. names:
-    those wanted. max_bytes: with decode="gpu", of tensors that are made at once, but for a larger one."""
+    those wanted. max_bytes: with decode="gpu" (experimental), of tensors that are made at once, but for a larger one."""
     return iterate_file(
         filename, "torch", device, names=names, most=max_bytes, base=base, threads=threads,
         storage_options=storage_options, decode=decode

@@ -20,8 +20,7 @@ typedef struct cuda_object {
 #ifdef _WIN32
 static int is_own_directory(const char *path)
 {
-    (void)path;
-    return 1; /* what cannot be used there is no error */
+    return path[0] != 0; /* what cannot be used there is no error */
 }
 #else
 static int is_own_directory(const char *path)
@@ -40,7 +39,7 @@ static PyObject *raise_message(module_state *state, enum lmc_status status, cons
     const char *const message = cuda ? lmc_cuda_message(cuda) : "";
     PyObject *text;
     if (!message[0]) return raise_status(state, status, where, NULL);
-    text = make_text(message);
+    text = make_printable(message); /* names are those of the file */
     if (!text) return NULL;
     if (status == LMC_ERR_MEMORY) PyErr_SetObject(PyExc_MemoryError, text);
     else (void)raise_explained(state, status, text, where, NULL);

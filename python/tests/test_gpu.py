@@ -157,6 +157,26 @@ def test_a_base_on_the_device(gpu, files):
         load_file(files.b, "cuda", decode="gpu")
 
 
+def test_twins(gpu, tmp_path):
+    """What repeats other tensors is decoded by the CPU, which needs the base, too."""
+    save = pytest.importorskip("safetensors.torch").save_file
+    state = {"master": torch.randn(400, 400), "z": torch.randn(300, 300)}
+    after = step(state)
+    for name, tensors in ("a", state), ("b", after):
+        save({**tensors, "twin": tensors["master"].bfloat16()}, tmp_path / f"{name}.safetensors")
+    for name, base in ("a", []), ("b", ["--base", tmp_path / "a.lmc"]):
+        subprocess.run([sys.executable, "-m", "lmc_codec", "-q", *base, "-o", tmp_path / f"{name}.lmc", tmp_path / f"{name}.safetensors"], check=True)
+    state["twin"], after["twin"] = state["master"].bfloat16(), after["master"].bfloat16()
+    assert same(load_file(tmp_path / "a.lmc", "cuda", decode="gpu"), state)
+    assert same(load_file(tmp_path / "b.lmc", "cuda", decode="gpu", base=tmp_path / "a.lmc"), after)
+    weights = gpu.lend(state)
+    with pytest.raises(lmc_codec.UnsupportedError, match="b.lmc: .*twins.*: take decode='cpu'"):
+        load_file(tmp_path / "b.lmc", "cuda", decode="gpu", base=weights)
+    with pytest.raises(lmc_codec.UnsupportedError, match="b.lmc: .*twins.*: take decode='cpu'"):
+        apply_file(tmp_path / "b.lmc", weights, decode="gpu")
+    assert same(weights, state)
+
+
 def test_the_page(gpu, tmp_path, monkeypatch):
     """docs/gpu.md, word for word."""
     page = (Path(__file__).parents[2] / "docs/gpu.md").read_text()
@@ -202,6 +222,10 @@ def test_damage(gpu, files, tmp_path):
     with pytest.raises(lmc_codec.ChecksumError, match="bad.lmc: tensor .*, block"):
         apply_file(flip(files.b, "large", tmp_path / "bad.lmc"), weights, decode="gpu")
     assert same(weights, files.state)
+    save_file({"\x1b[31m\n": files.state["large"]}, tmp_path / "hostile.lmc")
+    with pytest.raises(lmc_codec.ChecksumError) as error:
+        load_file(flip(tmp_path / "hostile.lmc", "\x1b[31m\n", tmp_path / "bad.lmc"), "cuda", decode="gpu")
+    assert "tensor  [31m , block" in str(error.value)
     cut = tmp_path / "cut.lmc"
     cut.write_bytes(files.a.read_bytes()[:-100])
     with pytest.raises(lmc_codec.TruncatedError):
@@ -291,6 +315,10 @@ def test_the_cache(gpu, files, monkeypatch, tmp_path):
     for bad in ("", str(tmp_path / "no" / "where"), str(files.a)):
         monkeypatch.setenv("LMC_CUDA_CACHE", bad)
         assert (n_compiled(), n_compiled()) == (1, 1)
+    monkeypatch.delenv("LMC_CUDA_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))  # which has no .cache yet
+    assert (n_compiled(), n_compiled()) == (1, 0)
+    assert (tmp_path / ".cache/lmc_codec").stat().st_mode & 0o777 == 0o700
 
 
 def test_sources(gpu, files, tmp_path):

@@ -60,13 +60,14 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes; NULL: they are only decoded and checked. Where it is not a
-     * multiple of the element's width, or blocks cross into another part, bytes are copied once
-     * more there. */
+    /* On the device, size bytes; NULL: they are only decoded and checked, but for fingerprints.
+     * Where it is not a multiple of the element's width, or blocks cross into another part, bytes
+     * are copied once more there. */
     void *dst;
     /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
      * then no byte of it is overwritten before the block that it is of was decoded and checked.
+     * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
      * A wrong base is found by the CRC of each block. Without it, blocks that were coded against
      * the base are decoded on the CPU, by the base of the reader. */
     const void *base;

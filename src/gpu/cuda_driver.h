@@ -35,8 +35,6 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuModuleUnload, (lmc__cu_module module))                                                     \
     X(cuModuleGetFunction, (lmc__cu_function * function, lmc__cu_module module, const char *name)) \
     X(cuFuncSetAttribute, (lmc__cu_function function, int attribute, int value))                   \
-    X(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                 \
-      (int *n, lmc__cu_function function, int n_threads, size_t shared_size))                      \
     X(cuLaunchKernel,                                                                              \
       (lmc__cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,               \
        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,                 \

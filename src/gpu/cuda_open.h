@@ -83,9 +83,13 @@ LMC__COLD static enum lmc_status
 lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
 {
     va_list arguments;
+    char *p;
     va_start(arguments, format);
     (void)vsnprintf(c->message, sizeof c->message, format, arguments);
     va_end(arguments);
+    /* one line, though names are those of the file, and what NVRTC says has many */
+    for (p = c->message; *p; p++)
+        if ((uint8_t)*p < 0x20 || *p == 0x7F) *p = ' ';
     return status;
 }
 

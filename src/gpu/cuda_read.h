@@ -187,7 +187,7 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
     c->stream = (lmc__cu_stream)stream;
     memset(c->is_passed, 0, sizeof c->is_passed);
-    LMC__TRY(lmc__take_parts(c, r, parts, n));
+    LMC__TRY(lmc__cuda_note(c, lmc__take_parts(c, r, parts, n)));
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
     /* after an error nothing may be on its way to memory that the caller frees */

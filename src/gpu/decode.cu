@@ -720,7 +720,7 @@ COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
         {
             const u32 bit = first_bit + __ffs(x) - 1, at = j * shift, quotient = bit - prev,
                       rest = load32(low + (at >> 3)) >> (at & 7) & below(shift);
-            total += quotient > n >> shift ? n : (quotient << shift) + rest + 1;
+            total += quotient > n >> shift ? n + 1 : (quotient << shift) + rest + 1;
             if (total > n) total = n + 1; /* refused below */
             prev = bit + 1;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Sums of bytes that were decoded, for fingerprints (spec 7.1): what NVRTC compiles behind
- * decode.cu, whose names it uses.
+ * decode.cu, whose names it uses. Experimental, as that is.
  *
  *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each
  *

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles src/gpu/decode.cu by NVRTC for five GPUs, as lmc_cuda.h does on a machine that has one, and compares what the kernels take
-with tests/gpu/budget.txt. No GPU is needed; but the package nvidia-cuda-nvrtc-cu12 (tests/install), which has the assembler in it.
+"""Compiles src/gpu/decode.cu and sums.cu by NVRTC for five GPUs, as lmc_cuda.h does on a machine that has one, and compares what the
+kernels take with tests/gpu/budget.txt. No GPU is needed; but the package nvidia-cuda-nvrtc-cu12 (tests/install), which has the assembler in it.
 
 Usage: compile.py             fails where a kernel takes more than the table has, or where the table has what is not there
        compile.py --record    writes the table
@@ -18,12 +18,12 @@ import sys
 import sysconfig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "..", "..", "src", "gpu", "decode.cu")
+SOURCES = [os.path.join(HERE, "..", "..", "src", "gpu", name) for name in ("decode.cu", "sums.cu")]
 BUDGET = os.path.join(HERE, "budget.txt")
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 COLUMNS = ["registers", "spills", "stack", "instructions"]
 HEAD = """\
-# What the kernels of src/gpu/decode.cu take at most: made by tests/gpu/compile.py --record, checked by the suite gpu.
+# What the kernels of src/gpu take at most: made by tests/gpu/compile.py --record, checked by the suite gpu.
 # Registers of a thread; bytes of them that are spilled (stores), and of the stack; instructions of 16 bytes, those of functions that
 # are not inlined among them. Shared memory is of the host (src/gpu/kernels.h): it is dynamic.
 """
@@ -57,11 +57,11 @@ def compile_for(nvrtc, source, architecture):
 
     program = ctypes.c_void_p()
     call("nvrtcCreateProgram", ctypes.byref(program), source, b"decode.cu", 0, None, None)
-    options = [b"--gpu-architecture=" + architecture.encode(), b"--std=c++17", b"-Xptxas=-v"]
+    options = [b"--gpu-architecture=" + architecture.encode(), b"--std=c++17", b"-default-device", b"-Xptxas=-v"]
     status = call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
     said = get("ProgramLog", program).rstrip(b"\0").decode()
     if status:
-        sys.exit("compile.py: %s: NVRTC refuses decode.cu:\n%s" % (architecture, said))
+        sys.exit("compile.py: %s: NVRTC refuses src/gpu/*.cu:\n%s" % (architecture, said))
     return get("CUBIN", program), said
 
 
@@ -102,8 +102,10 @@ def main():
     if sys.argv[1:2] == ["--is-installed"]:
         return not find()
     nvrtc, failed, passed = load(), 0, 0
-    with open(SOURCE, "rb") as file:
-        source = file.read()
+    source = b""
+    for path in SOURCES:
+        with open(path, "rb") as file:
+            source += file.read()
     seen = {}
     for architecture in ARCHITECTURES:
         cubin, said = compile_for(nvrtc, source, architecture)

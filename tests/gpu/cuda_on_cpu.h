@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Runs the text of a CUDA kernel, as it is, on a CPU. A thread of the GPU is a fiber; groups run
- * one
- * after another, in one thread of the CPU. Fibers change only where threads may wait for each
- * other,
- * and who goes on then is drawn by chance (cpu::seed). Shared memory is garbage at the start of a
- * group.
+ * one after another, in one thread of the CPU. Fibers change only where threads may wait for each
+ * other, and who goes on then is drawn by chance (cpu::seed). Shared memory is garbage at the start
+ * of a group.
  *
  *     #include <system headers>        before the shim: its macros have names that those use
  *     #include "cuda_on_cpu.h"
@@ -21,8 +19,7 @@
  * warp reach at one place. A thread must not wait for another by reading memory in a loop.
  *
  * Only one thread of the CPU may be here at a time. A kernel needs no change but for what NVRTC
- * alone
- * knows (inline PTX, pragmas); LMC_ON_CPU is defined. */
+ * alone knows (inline PTX, pragmas); LMC_ON_CPU is defined. */
 #pragma once
 #ifndef LMC_ON_CPU
 #define LMC_ON_CPU
@@ -91,8 +88,7 @@ extern place barriers[MAX_PLACES];
 
 /* -- for race_check.cpp -- */
 /* `now` grows by one when threads go on from a barrier; the rest is what it was then. So an access
- * at
- * `now` == t comes before that barrier if t is less than what stands here. */
+ * at `now` == t comes before that barrier if t is less than what stands here. */
 struct times {
     u32 now, launch, run /* of the group, from its start */, barrier, warp[MAX_THREADS / 32];
 };

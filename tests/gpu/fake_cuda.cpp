@@ -218,7 +218,7 @@ API int nvrtcCompileProgram(program *p, int n, const char *const *options)
         else all += option + " ";
     }
     if (int failure = wanted_failure(__func__, NVRTC_COMPILATION)) {
-        p->log = "decode.cu(1): error: FAKE_CUDA_FAIL";
+        p->log = "decode.cu(1): error: FAKE_CUDA_FAIL\n\n1 error detected\n";
         return failure;
     }
     if (p->text != kernel_text) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * src/gpu/decode.cu under the shim, with what the host knows of it. Compiled with -Isrc and, for
- * the
- * check of races, -fsanitize=thread. */
+ * the check of races, -fsanitize=thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #define LMC_IMPLEMENTATION

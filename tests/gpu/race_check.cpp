@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * Stops the program at two accesses to one byte of which at least one writes (and not both are
- * atomic),
- * by two threads of a kernel, without an order between them: a missing barrier, whatever order the
- * fibers ran in.
+ * atomic), by two threads of a kernel, without an order between them: a missing barrier, whatever
+ * order the fibers ran in.
  *
  * It sees accesses because the kernel is compiled with -fsanitize=thread, by which compilers call
  * __tsan_write4 and its like at each one; these are here, in place of ThreadSanitizer's.
  *
- * The order is what CUDA promises: __syncthreads orders all threads of a group, __syncwarp those
- * of a
- * warp; shuffles and votes do not, nor do atomics. Groups of one launch have no order at all;
- * launches
- * come one after another.
+ * The order is what CUDA promises: __syncthreads orders all threads of a group, __syncwarp those of
+ * a warp; shuffles and votes do not, nor do atomics. Groups of one launch have no order at all;
+ * launches come one after another.
  *
  * As all threads of a group (a warp) are at each of its barriers, two numbers tell the order, and
- * no
- * vectors of clocks are needed: an access comes before another thread's if there was a barrier of
- * both
- * since (cpu::times). For each byte the last write is kept, and the reads that may still be in
- * conflict with a later write. */
+ * no vectors of clocks are needed: an access comes before another thread's if there was a barrier
+ * of both since (cpu::times). For each byte the last write is kept, and the reads that may still be
+ * in conflict with a later write. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same
- * refusal;
- * and what a kernel leaves to the CPU is of a kind that it may leave.
+ * refusal; and what a kernel leaves to the CPU is of a kind that it may leave.
  *
- *     test_kernel BLOCKS             BLOCKS: written by tests/blocks.py --write
- *     test_kernel BLOCKS --barriers   leaves out one barrier at a time: each must be missed, but
- * for those
- *                                    with the comment "spare: WHY" on their line
+ *     test_kernel BLOCKS              written by tests/blocks.py --write
+ *     test_kernel BLOCKS --barriers   leaves out one barrier at a time. Each must be missed, but
+ *                                     for those with the comment "spare: WHY" on their line
  *
  * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory
  * (sanitizers). */
@@ -41,8 +39,7 @@ uint8_t *workspace(size_t size)
 }
 
 /* What a reader says of the block, whose run and file say what is in the flags: the checks of spec
- * 5
- * which need those, in their order, and then those of a block. */
+ * 5 which need those, in their order, and then those of a block. */
 lmc_status decode(gpu_case *c)
 {
     lmc_block_info info;
@@ -263,6 +260,32 @@ void add_made(lmc_dtype dtype, size_t n, t_kind kind, t_base how, lmc_level leve
     add(c);
 }
 
+/* The mask of a sparse block's class as gaps, whose only position is `quotient` << `shift`: it may
+ * be far behind the 256 elements (R6-10). No element would be coded, and the rest is right. */
+void add_gap(unsigned shift, unsigned quotient)
+{
+    gpu_case c;
+    bytes payload = {(uint8_t)(21 + 2 * shift), 1, 0, 0};
+    uint8_t place[4] = {0};
+    payload.resize(4 + (shift + 7) / 8 + quotient / 8 + 1);
+    payload.back() = (uint8_t)(1 << quotient % 8);
+    c.about = "a gap of " + std::to_string(quotient) + " << " + std::to_string(shift);
+    c.out_size = 256;
+    c.number = 0;
+    c.flags = 7;
+    c.base.resize(256);
+    c.in = {0xB2, 1, 0x25, 0x10};
+    c.in.resize(LMC_BLOCK_HEADER_SIZE);
+    t_store32(&c.in[4], 256);
+    t_store32(&c.in[8], (uint32_t)payload.size());
+    t_store32(&c.in[12], lmc_crc32c(0, c.base.data(), 256));
+    t_store32(&c.in[16], lmc_crc32c(0, payload.data(), payload.size()));
+    t_store32(&c.in[20], lmc_crc32c(lmc_crc32c(0, place, 4), c.in.data(), 20));
+    c.in.insert(c.in.end(), payload.begin(), payload.end());
+    add(c);
+    CHECK_STATUS(cases.back().wanted, LMC_ERR_BASE_WRONG);
+}
+
 const lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_F32, LMC_U8, LMC_F8_E4M3,
                             LMC_I16,  LMC_I32, LMC_F64, LMC_I64};
 
@@ -368,6 +391,9 @@ int main(int argc, char **argv)
     t_begin(argc, argv);
     if (argc < 2) return 2;
     add_vectors(argv[1]);
+    for (unsigned shift = 0; shift <= 21; shift++)
+        for (unsigned quotient : {257u, 300u, 1500u}) add_gap(shift, quotient);
+    for (unsigned shift = 9; shift <= 21; shift++) add_gap(shift, 1);
     add_all_made(is_barriers ? 10 : t_brief ? 0 : cpu::on_atomic ? 25 : 100);
     if (is_barriers) {
         test_barriers();
