@@ -1245,7 +1245,7 @@ static const char *const lmc__cuda_text[] = {
     "                middle = low;\n",
     "            }\n",
     "            if (r.error) return 0;\n",
-    "            /* A mask ends with a barrier, after all have read the stack; other kinds add none to it. */\n",
+    "            /* A mask ends with a barrier, after the reads of the stack; others add none to it. */\n",
     "            const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;\n",
     "            if (lane == 0) {\n",
     "                const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,\n",

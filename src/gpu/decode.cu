@@ -864,7 +864,7 @@ template <bool WIDE, u32 NEST> struct Nested {
                 middle = low;
             }
             if (r.error) return 0;
-            /* A mask ends with a barrier, after all have read the stack; other kinds add none to it. */
+            /* A mask ends with a barrier, after the reads of the stack; others add none to it. */
             const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;
             if (lane == 0) {
                 const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,
