@@ -619,8 +619,7 @@ DEV void make_row(const u8 *in)
         make_chunk<true>(in, s.symbol[0], list, chunk, chunks + 1, 0, POOL / 2);
         ROLLED for (u32 g = lane_id(); 8 * g < count; g += 32)((uint2 *)(row + from))[g] =
             s.pool[warp_id()][g];
-        __syncwarp();
-    }
+    } /* make_chunk has a barrier before it writes to the pool again */
 }
 
 /* ---- What the first warp reads. The others wait for jobs. */
@@ -808,9 +807,8 @@ template <bool WIDE, u32 NEST> struct Nested {
             together<WIDE>(r, EXPAND_MASK);
         }
         __syncwarp();
-        if (s.bad) r.error = CORRUPT;
-        __syncwarp();
-        r.used = used; /* its masks are not needed any more */
+        if (s.bad) r.error = CORRUPT; /* written to again behind the barrier of copy_bits */
+        r.used = used;                /* its masks are not needed any more */
     }
 
     /* The tree of n_leaves leaves over n bytes, to nodes (section 6.2). start[n_leaves] is 2^15. In
@@ -866,7 +864,7 @@ template <bool WIDE, u32 NEST> struct Nested {
                 middle = low;
             }
             if (r.error) return 0;
-            __syncwarp();
+            /* A mask ends with a barrier, after the reads of the stack; others add none to it. */
             const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;
             if (lane == 0) {
                 const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,
@@ -899,7 +897,8 @@ template <bool WIDE> struct Nested<WIDE, 3> { /* masks of nesting 2 are plain */
     static __device__ u32 tree(Reader &, const u16 *, u32, bool, u32, Node *, u32) { return 0; }
 };
 
-/* A Tree_Header (section 6.1): s.symbol[number], s.start. Returns the leaves, 0 after an error. */
+/* A Tree_Header (section 6.1): s.symbol[number], s.start, which other lanes may read after the next
+ * barrier. Returns the leaves, 0 after an error. */
 template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escape)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -939,7 +938,6 @@ template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escap
     if (leaves < 2 || leaves > 256 || start != 32768) r.error = CORRUPT;
     if (r.error) return 0;
     if (lane == 0) s.start[leaves] = 32768;
-    __syncwarp();
     return leaves;
 }
 
@@ -976,15 +974,13 @@ template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_no
             }
             if (end - level > most) most = end - level;
         }
-        __syncwarp();
-        if (end <= MAX_ACTIVE) {
-            if (lane == 0) {
-                list.end = end;
-                list.level_nodes = most;
-            }
-            __syncwarp();
-            return;
+        if (lane == 0) {
+            list.end = end;
+            list.level_nodes = most;
         }
+        __syncwarp();
+        if (end <= MAX_ACTIVE) return;
+        LMC_COUNT(10, lane == 0);
     }
 }
 
@@ -1019,7 +1015,8 @@ COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_activ
                                             Kind<WIDE>::MAX_NODES - first_node);
     if (r.error) return 0;
     end += nodes;
-    /* children and parents are numbered from the tree's root */
+    /* Children and parents are numbered from the tree's root. choose_active takes a node in the
+     * same lane, so that it needs no barrier before. */
     if (first_node) {
         ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)
         {
@@ -1028,7 +1025,6 @@ COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_activ
             if (v.left != NONE) v.left = (u16)(v.left + first_node);
             if (v.right != NONE) v.right = (u16)(v.right + first_node);
         }
-        __syncwarp();
     }
     choose_active<WIDE>(r, list, first_node, end);
     return end;
@@ -1123,7 +1119,6 @@ DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_node
             stage += (1u << log2_chunk) + extra;
         }
     }
-    __syncwarp();
 }
 
 /* The bytes of a plane for piece g of a chunk, elements i .. i + 7. */
@@ -1185,8 +1180,7 @@ template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, 
             UNROLLED for (u32 j = 0; j < WORDS; j++) state[j] = advance<false>(state[j]) ^ v[j];
             behind = (i + 8) * W;
         }
-        __syncwarp();
-    }
+    } /* make_chunk has a barrier before it writes to the pool again */
     const u32 whole = n / 8 * PIECE;
     u32 sum = 0;
     if (behind) {
@@ -1355,7 +1349,6 @@ template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
 /* The CRC of the payload, to s.crc: of its whole words, the first exclusive or FULL. */
 DEV void add_payload_crc(const Reader &r)
 {
-    Shared<true> &s = shared<true>();
     const u32 words = r.size >> 2, share = (words + THREADS - 1) / THREADS * 32,
               from = warp_id() * share, end = min_u32(from + share, words);
     u32 state = 0, behind = 0;
@@ -1443,8 +1436,7 @@ DEV void read_planes(Reader &r, u32 width)
         r.at = r.size;
         return;
     }
-    if (lane_id() < 4) s.list[lane_id()].kind = CONSTANT;
-    __syncwarp();
+    if (lane_id() < 4) s.list[lane_id()].kind = CONSTANT; /* list 0's barrier is before list 1 */
     ROLLED for (u32 j = 0; j < width && !r.error; j++)
     {
         nodes = read_list<false>(r, j, s.n, nodes, active);
@@ -1528,7 +1520,6 @@ DEV void read_payload(Reader &r, const Block &job, u32 width)
             s.side[0][lane] = side;
         }
         r.at = r.size;
-        __syncwarp();
         return;
     }
     if (h[2] >> 2 & 1) {
@@ -1655,7 +1646,6 @@ DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratc
         if constexpr (WIDE) {
             if (!r.error) read_payload(r, job, width);
         } else if (!r.error) read_planes(r, width);
-        __syncwarp();
         if (lane_id() == 0) {
             s.job = END;
             s.status = r.error;

@@ -2,14 +2,18 @@
  * The kernels of src/gpu/decode.cu under the shim, against lmc.h: the same bytes, or the same
  * refusal; and what a kernel leaves to the CPU is of a kind that it may leave.
  *
- *     test_kernel BLOCKS              written by tests/blocks.py --write
- *     test_kernel BLOCKS --barriers   leaves out one barrier at a time. Each must be missed, but
- *                                     for those with the comment "spare: WHY" on their line
+ *     test_kernel BLOCKS                       BLOCKS: written by tests/blocks.py --write
+ *     test_kernel BLOCKS --barriers [LINE...]  leaves out one barrier at a time, of those lines or
+ *                                              all: each must be missed, but for those with the
+ *                                              comment "spare: WHY" on their line
  *
  * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory
  * (sanitizers). */
+#include <algorithm>
+#include <ctime>
 #include <string>
 #include <vector>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include "../t.h"
 #include "cuda_on_cpu.h"
@@ -215,6 +219,13 @@ void add_vectors(const char *path)
     fclose(file);
 }
 
+void finish_header(gpu_case *c)
+{
+    uint8_t place[4];
+    t_store32(place, c->number);
+    t_store32(&c->in[20], lmc_crc32c(lmc_crc32c(0, place, 4), c->in.data(), 20));
+}
+
 /* A block that lmc.h makes. base: how the prediction is made, or T_BASES: there is none. */
 void add_made(lmc_dtype dtype, size_t n, t_kind kind, t_base how, lmc_level level,
               bool is_damaged = false)
@@ -252,9 +263,7 @@ void add_made(lmc_dtype dtype, size_t n, t_kind kind, t_base how, lmc_level leve
         if (c.in[2] & 4)
             t_store32(&c.in[16], lmc_crc32c(0, c.in.data() + LMC_BLOCK_HEADER_SIZE,
                                             got - LMC_BLOCK_HEADER_SIZE));
-        uint8_t place[4];
-        t_store32(place, c.number);
-        t_store32(&c.in[20], lmc_crc32c(lmc_crc32c(0, place, 4), c.in.data(), 20));
+        finish_header(&c);
         c.about += ", damaged at " + std::to_string(at);
     }
     add(c);
@@ -284,6 +293,82 @@ void add_gap(unsigned shift, unsigned quotient)
     c.in.insert(c.in.end(), payload.begin(), payload.end());
     add(c);
     CHECK_STATUS(cases.back().wanted, LMC_ERR_BASE_WRONG);
+}
+
+/* -- a list that no writer makes: its tree does not fit how often the bytes are there -- */
+
+void put_bits(bytes *out, const std::vector<unsigned> &bits)
+{
+    const size_t at = out->size();
+    out->resize(at + (bits.size() + 7) / 8);
+    for (size_t i = 0; i < bits.size(); i++) (*out)[at + i / 8] |= (uint8_t)(bits[i] << i % 8);
+}
+
+/* A node of leaves first .. end - 1, whose bytes are these leaves (section 6.2). */
+void put_node(bytes *out, const std::vector<unsigned> &length, const std::vector<unsigned> &list,
+              size_t first, size_t end, unsigned depth)
+{
+    std::vector<unsigned> bits(list.size()), sides[2];
+    const unsigned flat = length[first] - depth;
+    if (list.empty() || end - first == 1) return;
+    if (length[first] == length[end - 1] && flat >= 2 && flat <= 6) {
+        for (unsigned d = flat; d-- > 0;) {
+            for (size_t i = 0; i < list.size(); i++) bits[i] = (list[i] - first) >> d & 1;
+            put_bits(out, bits);
+        }
+        return;
+    }
+    size_t middle = first;
+    for (unsigned space = 0; space < 1u << (14 - depth); middle++)
+        space += 1u << (15 - length[middle]);
+    for (size_t i = 0; i < list.size(); i++) {
+        bits[i] = list[i] >= middle;
+        sides[bits[i]].push_back(list[i]);
+    }
+    if (list.size() >= 256) out->push_back(0);
+    put_bits(out, bits);
+    put_node(out, length, sides[0], first, middle, depth + 1);
+    put_node(out, length, sides[1], middle, end, depth + 1);
+}
+
+/* Three of the four planes have 44 active nodes: more than a kernel has room for, so that it takes
+ * fewer of them in the last list. Each right node of the tree has four: a left one that has two
+ * flat ones, of 4 and of 8 leaves. */
+void add_many_active()
+{
+    const size_t n = 2000, width = 4;
+    std::vector<unsigned> length;
+    bytes content(n * width, 7);
+    gpu_case c;
+    c.about = "too many active nodes";
+    c.out_size = (uint32_t)content.size();
+    c.number = c.flags = 0;
+    for (unsigned depth = 0; depth <= 10; depth++)
+        for (unsigned i = 0; i < 12; i++) length.push_back(depth + (i < 4 ? 4 : 5));
+    length.insert(length.end(), 16, 15);
+    c.in.assign(LMC_BLOCK_HEADER_SIZE, 0);
+    for (size_t plane = 0; plane + 1 < width; plane++) {
+        std::vector<unsigned> list(n);
+        for (size_t i = 0; i < n; i++) {
+            const size_t depth = i % 20 <= 10 ? i % 20 : 0;
+            list[i] = (unsigned)(12 * depth + t_below(&state, 12));
+            content[i * width + plane] = (uint8_t)list[i]; /* leaf k is byte k */
+        }
+        c.in.insert(c.in.end(), {2, 0, (uint8_t)(length.size() - 1)});
+        for (size_t i = 0; i < length.size(); i += 2)
+            c.in.push_back((uint8_t)(length[i] | length[i + 1] << 4));
+        put_node(&c.in, length, list, 0, length.size(), 0);
+    }
+    c.in.insert(c.in.end(), {1, 7});
+    c.in[0] = 0xB2;
+    c.in[1] = width;
+    c.in[2] = 1 << 5;
+    t_store32(&c.in[4], n);
+    t_store32(&c.in[8], (uint32_t)(c.in.size() - LMC_BLOCK_HEADER_SIZE));
+    t_store32(&c.in[12], lmc_crc32c(0, content.data(), content.size()));
+    finish_header(&c);
+    add(c);
+    CHECK_STATUS(cases.back().wanted, LMC_OK);
 }
 
 const lmc_dtype dtypes[] = {LMC_BF16, LMC_F16, LMC_F32, LMC_U8, LMC_F8_E4M3,
@@ -339,29 +424,31 @@ void add_largest()
 
 /* -- barriers, one left out at a time -- */
 
+int line_of(const cpu::place &barrier) { return atoi(strrchr(barrier.name, ':') + 1); }
+
 /* Whether the line of the source says that nobody need miss the barrier. */
 bool is_spare(const cpu::place &barrier)
 {
     const std::string name = barrier.name;
-    const size_t colon = name.rfind(':');
-    FILE *const file = fopen(name.substr(0, colon).c_str(), "r");
+    FILE *const file = fopen(name.substr(0, name.rfind(':')).c_str(), "r");
     char line[1000] = "";
     if (!file) perror(barrier.name), abort();
-    for (int left = atoi(name.c_str() + colon + 1); left > 0 && fgets(line, sizeof line, file);
-         left--) {}
+    for (int left = line_of(barrier); left > 0 && fgets(line, sizeof line, file); left--) {}
     fclose(file);
     return strstr(line, "spare:") != NULL;
 }
 
-/* In a process of its own: its exit status. */
-int run_without(int barrier)
+/* In a process of its own, which ends after so many seconds of the CPU: its exit status. */
+int run_without(int barrier, unsigned seconds)
 {
+    const rlimit limit = {seconds, seconds};
     int status = 0;
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(0);
-        alarm(60); /* what waits for ever */
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout) ||
+            setrlimit(RLIMIT_CPU, &limit))
+            _exit(0);
         cpu::left_out = barrier;
         t_failed = 0;
         run(false, 1);
@@ -372,16 +459,25 @@ int run_without(int barrier)
     return status;
 }
 
-void test_barriers()
+/* lines: of the barriers; none: all */
+void test_barriers(const std::vector<int> &lines)
 {
     run(false, 1);
     run(true, 1);
-    CHECK(run_without(-1) == 0);
+    /* several times what a run takes: what needs more would wait for ever */
+    const unsigned seconds = 20 + 4 * (unsigned)(clock() / CLOCKS_PER_SEC);
+    size_t n_tried = 0;
+    CHECK(run_without(-1, seconds) == 0);
     for (const cpu::place &barrier : cpu::barriers) {
         if (!barrier.name || is_spare(barrier)) continue;
+        if (!lines.empty() &&
+            std::find(lines.begin(), lines.end(), line_of(barrier)) == lines.end())
+            continue;
+        n_tried++;
         t_note("%s: nobody misses it", barrier.name);
-        CHECK(run_without(barrier.id) != 0);
+        CHECK(run_without(barrier.id, seconds) != 0);
     }
+    CHECK(n_tried >= (lines.empty() ? 20 : lines.size()));
 }
 } // namespace
 
@@ -394,9 +490,12 @@ int main(int argc, char **argv)
     for (unsigned shift = 0; shift <= 21; shift++)
         for (unsigned quotient : {257u, 300u, 1500u}) add_gap(shift, quotient);
     for (unsigned shift = 9; shift <= 21; shift++) add_gap(shift, 1);
+    add_many_active();
     add_all_made(is_barriers ? 10 : t_brief ? 0 : cpu::on_atomic ? 25 : 100);
     if (is_barriers) {
-        test_barriers();
+        std::vector<int> lines;
+        for (int i = 3; i < argc; i++) lines.push_back(atoi(argv[i]));
+        test_barriers(lines);
         return t_end();
     }
     run(false, 1);
@@ -409,5 +508,6 @@ int main(int argc, char **argv)
     }
     printf("%ld blocks right, %ld refused, %ld left to the CPU\n", n_right, n_refused, n_left);
     CHECK(n_right > 0 && n_refused > 0);
+    CHECK(cpu::count[10] > 0); /* add_many_active */
     return t_end();
 }
