@@ -181,25 +181,12 @@ typedef struct lmc__gpu_tables {
     uint8_t frozen_symbol[256];
 } lmc__gpu_tables;
 
-/* a * b modulo the polynomial. */
-static uint32_t lmc__gpu_times(uint32_t a, uint32_t b)
-{
-    uint32_t product = 0;
-    unsigned i;
-    for (i = 0; i < 32; i++) {
-        product ^= b & (0u - (a >> 31));
-        a <<= 1;
-        b = b >> 1 ^ (0x82F63B78u & (0u - (b & 1)));
-    }
-    return product;
-}
-
 /* table[b][v]: (v << 8 b) * factor, so that four look-ups multiply a number. */
 static void lmc__gpu_set_product(uint32_t table[4][256], uint32_t factor)
 {
     uint32_t b, v;
     for (b = 0; b < 4; b++)
-        for (v = 0; v < 256; v++) table[b][v] = lmc__gpu_times(v << 8 * b, factor);
+        for (v = 0; v < 256; v++) table[b][v] = lmc__crc_multiply(v << 8 * b, factor);
 }
 
 /* powers[i] = step^i; returns step^256. */
@@ -209,7 +196,7 @@ static uint32_t lmc__gpu_set_powers(uint32_t powers[256], uint32_t step)
     unsigned i;
     for (i = 0; i < 256; i++) {
         powers[i] = v;
-        v = lmc__gpu_times(v, step);
+        v = lmc__crc_multiply(v, step);
     }
     return v;
 }
@@ -225,7 +212,7 @@ static void lmc__gpu_make_tables(lmc__gpu_tables *t)
     power = t->power[0][32];
     for (i = 0; i < 7; i++) {
         lmc__gpu_set_product(t->advance[i], power);
-        power = lmc__gpu_times(power, power);
+        power = lmc__crc_multiply(power, power);
     }
     for (level = 0; level < LMC__FROZEN_LEVELS; level++) {
         unsigned leaf = 0, start = 0;
