@@ -38,9 +38,9 @@ class Base:
         found = describe_all(arrays, "base: array", "base: the name of an array")
         self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 
-    def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None) -> None:
+    def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None, *on_gpu: Any) -> None:
         self._items, self._threads = items, count_threads(threads)
-        self._object = _lmc.Base(items, self._threads)
+        self._object = _lmc.Base(items, self._threads, *on_gpu)
         self._name: str | None = None  # where they are from, for messages
         self._chain_files: frozenset[tuple[int, int]] = frozenset()  # device, inode
 
