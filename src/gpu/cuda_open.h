@@ -64,8 +64,8 @@ struct lmc_cuda {
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    /* Decoded and packed bytes of a wave at most: what the memory of the device is allocated for; 0:
-     * nothing is. */
+    /* Decoded and packed bytes of a wave, at most: what memory of the device is allocated for. 0:
+     * none is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
     /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
