@@ -49,10 +49,10 @@
  * Define these before including lmc.h, the same in every file:
  *
  *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *   LMC_API              the text before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library and their declarations; any of them go together:
+ * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
@@ -86,7 +86,7 @@
 #endif
 #endif
 
-/* A status must not be ignored. Define it as nothing to be allowed to. */
+/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -115,27 +115,27 @@
  * with it.
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks: the same, behind user.
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
+ * makes an object takes the address for it first. From buffer to buffer the destination comes
+ * first, as with memcpy. Callbacks: the same, after user.
  *
- * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
- * objects may be used at the same time; functions without an object by any thread, at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
+ * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
+ * may be used at the same time. Any thread may call functions without an object at any time.
  *
- * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the shared library that it finds:
+ * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
+ * works with the shared library of any other 1.x:
  *
  *   functions, enums      get new ones, at free numbers. A status that a program does not know is
  *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0: the program was compiled with the very lmc.h that it is linked
- *                         with. Members that an older program lacks have their defaults. Those of a
- *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
- *                         LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word; 0 is its default, or
- *   reserved words        says that the library does not know it. Libraries set them to zero, and
- *                         refuse to write a file or tensor in which they are not:
+ *                         or 0 if program and library were compiled with the same lmc.h. Members
+ *                         that an older program lacks have their defaults. Members that an older
+ *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
+ *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word. 0 is its default, or
+ *   reserved words        means that the library does not know it. The library sets these words to
+ *                         zero, and refuses to write a file or tensor in which they are not:
  *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
@@ -147,13 +147,14 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "1.0.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read, but for
- * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
- * v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of all its minor versions are read, unless they
+ * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
+ * mixed. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -177,7 +178,7 @@ enum lmc_status {
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
-    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
@@ -194,8 +195,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
- * same (spec 4.1), which have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
+ * 4.1), which store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -228,9 +229,9 @@ enum lmc_dtype {
 };
 #define LMC_DTYPE_COUNT 28
 
-/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
+/* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
@@ -239,18 +240,16 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
- * the input, speeds relative to the default. Numbers are stable. */
+ * every machine, and from the default on a higher level never makes a block larger. Percentages are
+ * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
-     * size. */
+    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
-     * to 0.3 %; deltas by up to 1 % of their size. */
+    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
-     * 0.1 %; deltas by up to 1.2 % of their size. */
+    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -270,12 +269,12 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
- * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
+ * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
  *
- * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
- * sample says that the block is smaller without it (at level max: where it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
+ * says that the block is smaller without it (at level max: if it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -306,7 +305,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
                                decoding checks it */
-    const void *prediction; /* as said above; or NULL */
+    const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
@@ -319,16 +318,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
- * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
- * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
- * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
- * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
- * BASE_WRONG (another size or other bytes). */
+ * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
+ * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
+ * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -355,7 +354,7 @@ typedef struct lmc_tensor_options {
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, the only option without one. */
+/* The defaults for that dtype, which is the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -364,22 +363,22 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
- * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
+ * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
+ * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 /* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
- * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
- * BASE_MISSING, BASE_WRONG. */
+ * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
+ * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG. */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; the headers of those before it are walked. What lies behind them is not looked
- * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
- * whole tensor, and dst must be apart from it. */
+ * range are decoded; of those before it only the headers are read. Blocks after it are not read,
+ * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
+ * the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
@@ -389,7 +388,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
