@@ -7335,8 +7335,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     restore   symbols to elements
  *     quantize  elements to symbols; returns the number of exceptions
  *
- * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
- * scale that its prediction, an F32 there, gives. restore may have dst = second.
+ * All n elements have one scale. But if `second` is not NULL and the grid is linear, each element's
+ * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -7349,20 +7349,20 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *
  * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So what could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
+ * All tiers, compilers and options must give the same bits. So where rounding matters, the code
+ * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
- * may overlap.
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
+ * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
+ * No other arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
- * less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. For
+ * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
+ * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
+ * most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -7373,8 +7373,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
- * is not positive, and then +0 too: 0 times a positive scale. */
+/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
+ * give q = 0, and so +0: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -7387,7 +7387,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -7400,10 +7400,10 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 }
 
 #ifndef LMC_NO_ENCODER
-/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
- * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
- * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour.
+/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
+ * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, over one of 8 bits has
+ * 25 or 26 bits: 24, and one or two more that decide the rounding. Only exact divisions give ties,
+ * which go to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -7412,9 +7412,9 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
  *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
  *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
  *
- * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
- * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
- * with drop above 25 it is an eighth at most. */
+ * m has the 24 bits that F32 keeps. m++ may make it 2^24, which is also right. Then
+ * floor(m * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. If drop is below 0, the result is at
+ * least 2^23; if drop is above 25, at most an eighth. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -7432,12 +7432,12 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
     return m < 65536 ? m : 65536;
 }
 
-/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
+/* Whether the exponent is neither 0 nor 255: subtracting wraps smaller numbers to large ones. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
-/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
- * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
- * rounded away from zero, since the magnitude is. */
+/* The nearest point, if its q is in [min, min + n_points): one unsigned comparison tests that. +0
+ * is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are rounded away from
+ * zero, since the magnitude is rounded up. */
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
@@ -7447,7 +7447,7 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more. An
+/* Distance to the lower border of the lowest point. Smaller numbers wrap to 2^31 and more. An
  * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
  * point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
@@ -7455,8 +7455,8 @@ LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
- * element is in. */
+/* Bits above the lowest border, divided by the step: the number of the interval that the element is
+ * in. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -7489,7 +7489,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7510,8 +7510,8 @@ static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const 
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
+/* Sum of (bits of the magnitude >> 14) over the elements that are normal numbers, of n <= 32768;
+ * *count: how many these are. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -7538,21 +7538,21 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2.
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
+ * a shift by log2.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
- * integer, which is that far from u / divisor at least. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
+ * integer, whose distance from u / divisor is at least 1 / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
- * which has approximations in its place: then the scalar code divides (clang does not tell of
- * -freciprocal-math alone). */
+/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
+ * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
+ * alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -7581,9 +7581,8 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
- * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
- * that.
+/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
+ * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
@@ -7592,7 +7591,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
  * leaves the rest to the scalar one. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -7616,9 +7615,9 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
- * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
- * (grids.h). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
+ * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
+ * 8). */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -7632,9 +7631,9 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
     memcpy(dst, &v, sizeof v);
 }
 
-/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
- * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow:
+/* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
+ * the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
@@ -7689,8 +7688,8 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
                         grid);
 }
 
-/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
- * low is tested in the loop, where it is the same in all steps. */
+/* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
+ * fill one. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -7710,10 +7709,10 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 }
 
 #ifndef LMC_NO_ENCODER
-/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
- * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
- * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
- * in each lane, to be added up at the end: less than 2^31, as n is. */
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
+ * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
+ * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
+ * added up at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -7727,8 +7726,8 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
     *exceptions -= is_off;
 }
 
-/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
- * the nearest is the default, which no function here changes.
+/* lmc__divide in floating point: like that, IEEE's division rounds once, to 24 bits. Rounding to
+ * nearest is the default, and no function here changes it.
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
@@ -7757,9 +7756,8 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
- * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
- * at most.
+ * lmc__quantize_log; its bit 31, spread, says that it is off. Vectors cannot divide integers:
+ * `step` is a reciprocal (lmc__divisor). The product of 31 bits and magic's 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...
@@ -7821,7 +7819,7 @@ LMC__STATIC_VEC size_t lmc__quantize_vec(uint16_t *symbols, const uint8_t *src,
                                                            scale, grid);
 }
 
-/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
+/* A lane adds n / LMC__LANES numbers of 17 bits; the sum of all lanes fits in 32 bits. */
 LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
 {
     lmc__i32v sum = {0}, counts = {0};
@@ -10306,13 +10304,13 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
  * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
- * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
- * and costs what the two distributions differ by. What a class takes is estimated from the
- * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
- * within an octave are noise, the same for all ways to cut. */
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
+ * and costs bits because the two distributions differ. The size of a class is estimated from the
+ * *magnitudes* of its residuals: small ones are counted one by one, others by half octaves. The
+ * bits below that are noise, which no choice of classes changes. */
 
-/* What has changed, if that is so little that it is listed: then all that is coded is made from
- * this list. */
+/* The changed elements, if they are so few that they are listed: then all that is coded is made
+ * from this list. */
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: not listed */
     size_t n;
@@ -10335,14 +10333,14 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
-    uint64_t bits; /* that it takes, about */
-    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
+    uint64_t bits; /* that it takes, estimated */
+    size_t border; /* bytes: above that, coding without the prediction may be smaller */
 } lmc__delta;
 
-/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
- * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
- * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
- * bits. */
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
+ * to decode. By default there is one more if at most a fifth of the elements has changed, or if it
+ * saves 1/108. A sparse delta gets classes as long as each saves 1/1024, or 1/128 if it takes more
+ * than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -10350,13 +10348,13 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
- * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default: classes found with 4096 elements make deltas 0.1
+ * to 0.25 % larger than with all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
- * eight residuals: to find the octave takes longer. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, since
+ * most residuals of deltas are there; above, each octave has two. Below 256 a table gives the
+ * bucket of each eight residuals, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -10372,7 +10370,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few.
+/* Classes, while they are merged from one for each key to a few.
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
@@ -10392,11 +10390,12 @@ typedef struct lmc__merging {
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
- * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
- * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ * Places take n h(k / n) bits. n log n and (n - k) log (n - k) are nearly equal, and logarithms are
+ * rounded. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is less than a
+ * thousandth too large for k < n / 8. A mask without ones is nested three times: n / 512 bits.
  *
- * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
+ * The lowest plane of the residuals is raw or a tree; the planes above are zero, except for n_high
+ * elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
@@ -10455,7 +10454,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+/* lmc__count_keys for one width, a constant. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -10504,8 +10503,8 @@ static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
     return n_equal;
 }
 
-/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
- * are kept: the elements of each key are as many as the sample says. */
+/* Counts all changed elements of a sparse block, instead of those of its sample. How many elements
+ * each key has is still estimated by the sample. */
 static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
     uint32_t n_of[256];
@@ -10537,9 +10536,9 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
- * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
+/* Finds the best way to merge a few classes to `most` or fewer, by dynamic programming. Sets
+ * n_classes and their keys; returns the bits that all take then. One more class than max_classes
+ * must save 1 / LMC__MORE_SAVING; in a sparse delta each class must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
@@ -10584,12 +10583,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
- * Sets all of delta but its changes and border.
+/* The best classes for m->classes, the keys of a sample, in which n_equal elements are as
+ * predicted. Sets all of delta but its changes and border.
  *
- * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
- * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
- * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until few are left, it merges the neighbours whose merge saves most, or costs least: at most 255
+ * steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first class
+ * begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -10628,9 +10627,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
- * sample as for the classes, so that both estimates err alike. */
+/* Bits that a block of n elements takes without a prediction, by a sample of it: the sum over its
+ * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for them. It is the
+ * sample that the classes use, so that both estimates have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10646,7 +10645,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+/* A sample of a block and of its prediction. A block of up to 8192 elements is its own sample.
  * Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
@@ -10669,8 +10668,9 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 }
 
 /* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
- * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
- * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
+ * it is sparse: otherwise each plane would repeat which ones are zero. If it is not sparse, the
+ * lowest planes that are noise in spite of the prediction are not grouped, since that would save
+ * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -10691,8 +10691,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     }
 }
 
-/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. put_block.h does what it says.
+/* What the sample says about the prediction: it saves nothing, it saves an eighth of the size or
+ * more, or both ways must be tried. put_block.h follows it.
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
@@ -10701,10 +10701,10 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. The estimates for both ways come from
- * one sample and are off by some percent, so they decide only where they differ by an eighth. At
- * level max both ways are tried unless the delta takes less than half, so that a block never gets
- * larger by its prediction. */
+/* How to code a block against its prediction, and whether. Both estimates come from one sample and
+ * are wrong by some percent, so they decide only if they differ by an eighth. At level max both
+ * ways are tried unless the delta takes less than half: so a prediction never makes a block
+ * larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -16222,9 +16222,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
- * next snapshot, are cut alike. Small neighbours share a run, which saves headers and trees. Bytes
- * between tensors are AUTO.
+ * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
+ * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
+ * tensors are AUTO.
  *
  * What predicts them:
  *
@@ -16237,23 +16237,22 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so the output is the same, in whatever pieces a file
- * comes. */
+ * The plan depends only on descriptions, so the pieces in which a file comes do not change the
+ * output. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half of the
- * usual number, as each tensor has its own statistics. */
+/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
+ * number, since each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* Such a run ends after so many bytes on average. Only a tensor's name and size decide if it ends
- * there: so blocks behind a changed tensor stay the same, for stores that keep equal ranges of
- * bytes once. */
+/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
+ * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Up to so many bytes between tensors, or of a tensor of another dtype, belong to the run of small
+/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
@@ -16300,14 +16299,14 @@ struct lmc_writer {
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    lmc__reach reach; /* what it costs to read all predictions so far */
+    lmc__reach reach; /* the cost of reading all predictions so far */
     /* the last gaps, each of another size; a new one replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
     size_t n_waiting; /* how many files wait, the last of the listing */
     int in_group;     /* they are being written */
     int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so the base cannot be overwritten */
+    /* with a base: it lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
     /* the file at hand, in the listing */
@@ -16333,7 +16332,7 @@ struct lmc_writer {
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* A file is at hand that ends when the caller says so. */
+/* Whether the file at hand ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
@@ -16350,8 +16349,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read as the snapshot has them. Updates, which need a second
- * moment, cannot, nor can parts of elements. */
+/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
+ * a second moment, and not parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16387,7 +16386,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* The bytes of this snapshot that predict the run are encoded. */
+/* Whether the bytes of this snapshot that predict the run are already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -16401,8 +16400,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller, quantised where the snapshot
- * is. */
+/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
+ * has them quantised. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16429,8 +16428,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
- * are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
+ * whole blocks, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16480,8 +16479,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
- * may be in the bytes before the first tensor, which are then held in memory. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
+ * text may be in the bytes before the first tensor, these are held in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
@@ -16545,14 +16544,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: as RUN body and segment say it. */
+/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what has this twin. */
+/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
+ * twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -16598,8 +16598,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at position: only a later run can refer to this
- * one. */
+/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
+ * to that. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16609,7 +16609,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block: so their blocks are as large as those of deltas. */
+/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -16619,8 +16619,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Tensor t[1] may continue the run that ends with t[0]: elements stay whole, in a conversion, too
- * (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
+ * conversion, too (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16647,7 +16647,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, an odd size may be left: such
+    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
      * segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
@@ -16707,8 +16707,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size, if it can be read back. NULL: it cannot, or there is none, and
- * then the gap at offset is remembered. */
+/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
+ * at offset is remembered. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16776,8 +16776,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. If its base is too far away, the segment is not predicted (work.h).
- */
+/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16846,9 +16846,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data there is at least one of them, and header_size if that
- * is not 0. available: how many are known to come, if the file's size is unknown. Except in a
- * group, a run has whole elements; a part of one is left for a run of bytes, which comes next. */
+/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
+ * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
+ * run has whole elements; the next run, of bytes, takes a rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
