@@ -1544,7 +1544,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -5155,8 +5155,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -5669,7 +5669,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -6666,8 +6666,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -8143,8 +8143,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -8510,8 +8510,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -8573,8 +8573,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -8604,8 +8604,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -9393,7 +9393,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
     }
 }
 
-/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
+/* The planes of a sample. The caller owns its lists, and pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     uint8_t *room;      /* for its elements, where they are not the block's */
@@ -9729,7 +9729,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
- * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * written cannot be used, and the list, which partitioning has overwritten, is gone. The same where
  * the list has a symbol without a code or an escape, since elements have changed after all of them
  * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
  * each node, so it is found where the last leaf is. */
@@ -9806,7 +9806,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             uint8_t *const list = lmc__push_list(&e->stack, size);
             uint8_t *const spare = lmc__push_list(&e->stack, size);
             uint8_t *const code = lmc__push_list(&e->stack, size);
-            if (code) /* there always is room (workspace.h); if not, raw is as right */
+            if (code) /* there always is room (workspace.h); without it, raw is correct, too */
                 best_size =
                     lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
             if (best_size < size) {
@@ -11160,7 +11160,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -11941,9 +11941,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
 }
 
 /* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
- * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
- * restored elements, and a reader must get those. *content: these, in the workspace; not set where
- * the block was coded without loss.
+ * coded without loss instead: the same tensor may have been quantised before, to predict another
+ * one, and a reader must get the elements that this gave. *content: these, in the workspace; not
+ * set where the block was coded without loss.
  *
  * With is_recovered the elements were quantised before, and what is coded is exactly they; where
  * that does not fit, they are coded without loss. */
@@ -12815,7 +12815,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
  * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
- * it at once: dst is then of no use. */
+ * it at once: then dst may hold anything. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -14095,7 +14095,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name,
     return i;
 }
 
-/* name and fingerprint stay with whoever has them. */
+/* name and fingerprint are not copied. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *fingerprint, size_t file_number,
                                         const lmc_tensor *tensor)
@@ -14222,7 +14222,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_
 }
 #endif
 
-/* The header of a section; whoever reads the body compares body_crc. */
+/* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint64_t size;
@@ -14244,7 +14244,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What does not matter to who does not know it. */
+/* What a reader may ignore if it does not know it. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -14278,8 +14278,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left), but for varints: taking checks nothing. */
+/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
+ * lmc__left that they are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -14939,7 +14939,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
+/* Only what an entry cannot express is refused here; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16093,9 +16093,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
- * out the others; else that which was not used for longest. *follows: how many bytes it has that
- * end there. */
+/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
+ * the others; else the one that was not used for longest. *follows: how many bytes it has that end
+ * there. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -17066,7 +17066,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17739,7 +17739,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
+ * it. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;

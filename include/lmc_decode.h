@@ -872,7 +872,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -3119,8 +3119,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -3633,7 +3633,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4236,8 +4236,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -4981,8 +4981,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -5288,8 +5288,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -5351,8 +5351,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -5382,8 +5382,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -5737,7 +5737,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;

@@ -130,7 +130,7 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 /* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
  * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
  * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
 LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #ifndef LMC_NO_QUANTIZE
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
@@ -241,7 +241,7 @@ typedef struct lmc__fit {
     const uint8_t *x, *s;
     /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
      * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
+     * that is not zero, in bits times 2^16; and what is lost; or why it cannot be used. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
@@ -979,10 +979,10 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *
  *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
  *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
+ *     end        the caller waits until n_left is 0: all tasks have returned
  *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, and each takes much longer
+ * than locking: one lock for all is no bottleneck. */
 #ifdef LMC_PTHREADS
 #include <pthread.h>
 
@@ -1226,9 +1226,9 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
- * the old file knows. With it the same elements come out, and about the same size. Blocks that come
- * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
+ * file knows. With it the same elements come out, and about the same size. Blocks that come out
+ * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
  * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
@@ -1362,7 +1362,7 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 }
 
 /* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction lies, which whoever codes it again must give. */
+ * prediction is, which is needed to code it again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -1401,7 +1401,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* Who does not ask for the twin cannot give the prediction. */
+    /* A caller that does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
@@ -1508,7 +1508,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer is of no use, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after an error of any of its calls. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1750,8 +1750,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
 }
 
 /* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
- * hashes of content, too. */
+ * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
+ * the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

@@ -1324,7 +1324,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -3647,8 +3647,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -4161,7 +4161,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4764,8 +4764,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -5567,8 +5567,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -5912,8 +5912,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -5975,8 +5975,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -6006,8 +6006,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6361,7 +6361,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -8544,7 +8544,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name,
     return i;
 }
 
-/* name and fingerprint stay with whoever has them. */
+/* name and fingerprint are not copied. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *fingerprint, size_t file_number,
                                         const lmc_tensor *tensor)
@@ -8652,7 +8652,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
  * made of. Checks come before use, field by field. */
 
-/* The header of a section; whoever reads the body compares body_crc. */
+/* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint64_t size;
@@ -8674,7 +8674,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What does not matter to who does not know it. */
+/* What a reader may ignore if it does not know it. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -8708,8 +8708,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left), but for varints: taking checks nothing. */
+/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
+ * lmc__left that they are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -9346,7 +9346,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
+/* Only what an entry cannot express is refused here; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -10337,9 +10337,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
- * out the others; else that which was not used for longest. *follows: how many bytes it has that
- * end there. */
+/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
+ * the others; else the one that was not used for longest. *follows: how many bytes it has that end
+ * there. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
