@@ -136,7 +136,7 @@ static unsigned count_threads(long wanted)
 }
 
 /* Results that went to standard output through stdio or directly: an error may show up only now.
- * Who has read enough of a listing ("lmc dump x.lmc | head") has made no error. */
+ * Who has read enough of a listing ("lmc -l x.lmc | head") has made no error. */
 static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};
