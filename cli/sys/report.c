@@ -100,7 +100,7 @@ int fail_status(const char *name, enum lmc_status status)
     if (status == LMC_ERR_UNSUPPORTED)
         return fail(code, name,
                     "was written by a newer lmc and uses what this one does not know: update lmc "
-                    "('lmc dump' names what it is)");
+                    "('lmc help dump' tells how to see what it is)");
     return fail(code, name, "%s", lmc_status_text(status));
 }
 
