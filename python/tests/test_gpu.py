@@ -3,6 +3,7 @@ on the CPU are lent to them as device memory."""
 
 import ctypes
 import gc
+import importlib.util
 import io
 import os
 import re
@@ -269,6 +270,48 @@ def test_the_page(gpu, tmp_path, monkeypatch):
     exec("\n".join(blocks), names)
     after = {name: (t.float() * 1.001).to(t.dtype) for name, t in state.items()}
     assert same(names["weights"], after) and same(load_file("step-2.lmc", base="step-1.lmc"), after)
+
+
+def test_the_benchmark(gpu, files, tmp_path, monkeypatch, capsys):
+    """Its parts that need PyTorch. The peers' stand-ins are called as their pages say."""
+    save = pytest.importorskip("safetensors.torch").save_file
+    path = Path(__file__).parents[2] / "bench/gpu.py"
+    spec = importlib.util.spec_from_file_location("bench_gpu", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    save(files.state, tmp_path / "a.safetensors")
+    monkeypatch.setattr(bench, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    tensors = bench.bench_files(str(tmp_path / "a.safetensors"), str(files.a), str(tmp_path), 1)
+    said = capsys.readouterr().out
+    assert f"all {len(files.state)} tensors are right" in said and "delta: " in said
+    assert [line.split(":")[1] for line in said.splitlines()[1:-1]] == [
+        ' LMC, decode="gpu"', ' LMC, decode="cpu"', *(f" safetensors, {n} threads" for n in (1, 4, 16))
+    ]
+
+    class Codec:
+        def __init__(self, algorithm):
+            assert algorithm == "ANS"
+
+        def encode(self, array):
+            return types.SimpleNamespace(buffer_size=array.nbytes // 2)
+
+        def decode(self, array):
+            assert array.buffer_size
+
+    nvcomp = types.SimpleNamespace(Codec=Codec, as_array=lambda t: t)
+    monkeypatch.setitem(sys.modules, "nvidia", types.SimpleNamespace(nvcomp=nvcomp, __path__=[]))
+    dietgpu = types.SimpleNamespace(compress_data_simple=lambda is_float, ts: ts, decompress_data_simple=lambda is_float, ts: ts)
+    monkeypatch.setattr(torch.ops, "dietgpu", dietgpu, raising=False)
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
+    bench.bench_peers(tensors, 1)
+    monkeypatch.setenv("DIETGPU", "dietgpu.so")
+    bench.bench_peers(tensors, 1)
+    said = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"[0-9.]+ GB/s", "N GB/s", line) for line in said] == [
+        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: DIETGPU does not name its .so",
+        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: 100.0%, N GB/s"
+    ]  # fmt: skip
 
 
 # -- what is refused --
