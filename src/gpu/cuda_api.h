@@ -116,6 +116,16 @@ typedef struct lmc_cuda_part {
 LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
                          void *stream);
 
+/* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
+ * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
+ * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
+ * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
+ * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
+ * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
+                                size_t n, const void *packed, uint64_t at, uint64_t size,
+                                void *stream);
+
 /* What was done so far, for measurements and tests. */
 typedef struct lmc_cuda_counts {
     uint64_t gpu_blocks, cpu_blocks; /* blocks that were decoded there */

@@ -72,7 +72,9 @@ struct lmc_cuda {
     lmc__buffer spans, host;
     size_t next_span; /* what is planned next: in that span, from that byte of its stream on */
     uint64_t next_at;
-    lmc__cu_stream stream;               /* the caller's, of the call at hand */
+    lmc__cu_stream stream; /* the caller's, of the call at hand */
+    lmc__cu_address given; /* 0, or on the device that part of the LMC file */
+    uint64_t given_at, given_size;
     uint8_t is_passed[LMC__GPU_KERNELS]; /* leaves most blocks, in this call: it is not tried */
     lmc_cuda_counts counts;
     char message[768];
