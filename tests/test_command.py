@@ -298,6 +298,10 @@ class Verbs(Case):
             os.unlink(self.path("d/" + name + ".lmc"))
         self.lmc("d")
         self.lmc("d/all")
+        noise = random.Random(7).randbytes(MB + 40000)
+        for kept in (1, 40000, len(noise)):  # bytes before a hole that begins within a window, and behind it
+            self.write("d/%d" % kept, safetensors([("a", "U8", [kept], noise[:kept]), ("b", "U8", [9 * MB], bytes(9 * MB)), ("c", "U8", [len(noise)], noise)]))
+        self.lmc("-f", "d")
         self.lmc("-d", "d.lmc", "-o", "e")
         self.lmc("-d", "d/all.lmc", "-o", "f")
         for name in os.listdir(self.path("e")):
@@ -307,6 +311,8 @@ class Verbs(Case):
             f.truncate(MB)
         if os.stat(self.path("hole")).st_blocks == 0:  # this file system has them
             self.assertEqual(os.stat(self.path("f")).st_blocks, 0)
+            for kept in (1, 40000, len(noise)):
+                self.assertLess(os.stat(self.path("e/%d" % kept)).st_blocks * 512, kept + len(noise) + 4 * 65536)
             self.assertLess(os.stat(self.path("e/middle")).st_blocks, 1000)
         with open(self.path("g"), "wb") as f:  # a stream is written as it is
             f.write(b"before")
