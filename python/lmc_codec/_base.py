@@ -34,7 +34,7 @@ class Base:
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         if not isinstance(arrays, Mapping):
-            raise TypeError(f"base must be arrays by name, not {type(arrays).__name__}")
+            raise TypeError(f"base: must be arrays by name, not {type(arrays).__name__}")
         found = describe_all(arrays, "base: array", "base: the name of an array")
         self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 

@@ -222,7 +222,7 @@ def test_arrays_of_a_base(place):
         for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
             with pytest.raises(kind, match=text):
                 call()
-    with pytest.raises(TypeError, match="^base: arrays by name"):
+    with pytest.raises(TypeError, match="^base: must be arrays by name"):
         lmc.Base([X])
 
 
