@@ -29,7 +29,7 @@ class safe_open:
     filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: "mmap" or
     "pread", of a safetensors file; an LMC file is read as fits it. base: of a delta. threads: None is as many as there are, at most 8.
 
-    A safetensors file is read by safetensors itself: who changes the import line goes on reading what is there.
+    A safetensors file is read by safetensors itself: with a changed import line, existing files can still be read.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ def write_file(
 ) -> None:
     check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
-        raise TypeError(f"argument 'filename': a path is wanted, not {type(filename).__name__}")
+        raise TypeError(f"argument 'filename': must be a path, not {type(filename).__name__}")
     with Writer(filename, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
 

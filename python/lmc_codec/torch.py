@@ -133,7 +133,7 @@ def iterate(
     max_bytes: int = 256 << 20, base: Any = None, threads: int | None = None,
     storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of an LMC file, as load_file has them, in its order; who lets go of each has few at a time. names:
+    """Names and tensors of an LMC file, as load_file has them, in its order; if you drop each one, few are in memory. names:
     those wanted. max_bytes: with decode="gpu" (experimental), of tensors that are made at once, but for a larger one. staging: as of load_file."""
     return iterate_file(
         filename, "torch", device, names=names, most=max_bytes, base=base, threads=threads,
