@@ -101,7 +101,7 @@ int find_twins(struct members *m);
 /* -- what consists of parts of the base (parts.c) --
  *
  * Tensors that are cut otherwise: a checkpoint of many processes has each tensor in parts, along
- * its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch_save.h). If
+ * its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h). If
  * there are more or fewer processes at the next step, the parts are others:
  *
  *     base        |   w[0:512]    |   w[512:1024]  |
