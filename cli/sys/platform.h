@@ -136,8 +136,8 @@ int parse_count(uint64_t *count, const char *text, uint64_t least);
 
 /* -- messages on standard error, and the exit codes that go with them --
  *
- * Whoever finds an error reports it with one of the fail functions and returns their exit code.
- * Callers pass the code on: an error is reported once. Any thread may report.
+ * The function that finds an error reports it with one of the fail functions, and returns their
+ * exit code. Callers pass the code on: an error is reported once. Any thread may report.
  */
 
 enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, CODE_BASE = 4 };
