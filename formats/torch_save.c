@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "torch_save.h"
+#include "torch.h"
 
 #include "container_check.h"
-#include "dcp.h"
 #include "sorted.h"
-#include "torch_views.h"
 
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"

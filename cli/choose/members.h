@@ -101,7 +101,7 @@ int find_twins(struct members *m);
 /* -- tensors and files made of parts of the base (parts.c) --
  *
  * Tensors that are cut in another way. In a checkpoint of many processes each tensor is in parts
- * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch_save.h).
+ * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h).
  * If the next step has more or fewer processes, the parts change:
  *
  *     base        |   w[0:512]    |   w[512:1024]  |

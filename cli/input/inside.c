@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../../formats/dcp.h"
+#include "../../formats/torch.h"
 #include "archive.h"
 #include "options.h"
 

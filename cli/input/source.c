@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "source.h"
 
-#include "../../formats/dcp.h"
+#include "../../formats/torch.h"
 #include "options.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

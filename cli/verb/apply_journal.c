@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apply_journal.h"
+#include "apply.h"
 
 #include "../../formats/container_check.h"
 #include "../input/archive.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apply_target.h"
+#include "apply.h"
 
 #include <sys/file.h>
 
