@@ -1819,7 +1819,7 @@ static const char *const lmc__cuda_text[] = {
     "            coded = w >> (i & 31) & 255;\n",
     "            if (coded) number = ones_before<true>(s.mask[0], ranks, i, w);\n",
     "        }\n",
-    "        load_piece<W>(v, base + (u64)i * W, base ? here : 0);\n",
+    "        load_piece<W>(v, (base ? base : out) + (u64)i * W, base ? here : 0);\n",
     "        if (coded) {\n",
     "            u32 r[2 * W] = {};\n",
     "            if (coded == 255) join_sides<W>(r, number);\n",

@@ -1452,7 +1452,7 @@ template <int W> COLD void make_delta_pieces(u8 *out, const Tables *t)
             coded = w >> (i & 31) & 255;
             if (coded) number = ones_before<true>(s.mask[0], ranks, i, w);
         }
-        load_piece<W>(v, base + (u64)i * W, base ? here : 0);
+        load_piece<W>(v, (base ? base : out) + (u64)i * W, base ? here : 0);
         if (coded) {
             u32 r[2 * W] = {};
             if (coded == 255) join_sides<W>(r, number);
