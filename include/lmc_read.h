@@ -7707,9 +7707,9 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 }
 
 /* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
- * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
- * big-endian words of its own, and 48 that are mixed from those. */
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
+ * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
+ * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -7723,7 +7723,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
         0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
-    uint32_t w[64], v[8];
+    uint32_t w[64], all[64 + 8], *v = all + 64;
     int t;
 #define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
     for (t = 0; t < 16; t++)
@@ -7732,16 +7732,15 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
     for (; t < 64; t++)
         w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
                w[t - 7] + (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
-    memcpy(v, state, sizeof v);
-    for (t = 0; t < 64; t++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
-                      ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
-        uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
-                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
+    memcpy(v, state, 8 * sizeof *v);
+    for (t = 0; t < 64; t++, v--) {
+        const uint32_t a = v[0], e = v[4];
+        const uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
+                            ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
+        const uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
+                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        v[3] += t1;
+        v[-1] = t1 + t2;
     }
     for (t = 0; t < 8; t++) state[t] += v[t];
 #undef LMC__ROTR
@@ -8218,10 +8217,10 @@ typedef struct lmc__coder {
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
-     * most that is read beside one wave */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there */
     uint8_t *read_to;
-    size_t read_size, read_got, read_portion;
+    size_t read_size, read_got;
+    uint64_t read_limit; /* the most that is wanted next */
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -8368,16 +8367,14 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
- * nothing. */
-static void lmc__read_portion(lmc__coder *c)
+/* A task: reads what is wanted of the stream. A stream ends by bringing nothing. */
+static void lmc__read_wanted(lmc__coder *c)
 {
-    const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
-    while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
+    while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK) {
+        const size_t left = c->read_size - c->read_got;
         size_t n = 0;
-        c->read_status =
-            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n);
-        if (c->read_status == LMC_OK && n > end - c->read_got) c->read_status = LMC_ERR_READ;
+        c->read_status = c->stream.read(c->stream.user, c->read_to + c->read_got, left, &n);
+        if (c->read_status == LMC_OK && n > left) c->read_status = LMC_ERR_READ;
         if (c->read_status != LMC_OK) break;
         c->ended = n == 0;
         c->read_got += n;
@@ -8389,7 +8386,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
     if (index == 0) lmc__write_parts(c);
-    else if (index == 1) lmc__read_portion(c);
+    else if (index == 1) lmc__read_wanted(c);
     else c->task(c, index - 2, worker);
 }
 
@@ -8424,13 +8421,23 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+/* The first read of a stream, beside which nothing is coded. Each may be four times the last. */
+#define LMC__FIRST_READ_SIZE 65536u
+
+/* How many bytes of the stream to want, at most size > 0. */
+static uint64_t lmc__limit_read(lmc__coder *c, uint64_t size)
+{
+    size = lmc__min64(size, c->read_limit);
+    c->read_limit = 4 * size;
+    return size;
+}
+
+/* Asks for size bytes of the stream, to come with the next step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
     c->read_size = size;
     c->read_got = 0;
-    c->read_portion = size;
 }
 
 /* The block, whose header is there, uses only features that the file's header names. */
@@ -10444,8 +10451,7 @@ typedef struct lmc__restorer {
     /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
      * to it before they are decoded */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
-    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
+    uint64_t offset; /* bytes of the stream from its beginning to `at` */
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
@@ -10474,8 +10480,6 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those. */
-#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -10560,11 +10564,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) {
         uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        size =
-            lmc__min64(r->read_limit,
-                       lmc__count_workers(c->parallel) *
-                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
-        r->read_limit = 4 * size;
+        size = lmc__limit_read(
+            c, lmc__count_workers(c->parallel) *
+                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -10937,8 +10939,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
-    r->read_limit = LMC__FIRST_READ_SIZE;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
+    r->coder.read_limit = LMC__FIRST_READ_SIZE;
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
     r->coder.sink.user = o.user;
