@@ -289,7 +289,8 @@ install: build/lmc build/lmc.1 build/liblmc.a
 	install -m 644 build/lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/unlmc.1
 	ln -sf lmc.1 $(DESTDIR)$(PREFIX)/share/man/man1/lmccat.1
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS) doc/lmc/examples)
+	install -m 644 spec/dump.py spec/lmc_decode.py $(DESTDIR)$(PREFIX)/share/doc/lmc/examples/
 	install -m 644 cli/completions/lmc.bash \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/lmc
 	ln -sf lmc $(DESTDIR)$(PREFIX)/share/bash-completion/completions/unlmc
@@ -307,6 +308,7 @@ INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS))) \
     $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \
     $(addprefix $(PREFIX)/share/bash-completion/completions/,lmc unlmc lmccat) \
+    $(addprefix $(PREFIX)/share/doc/lmc/examples/,dump.py lmc_decode.py) \
     $(addprefix $(PREFIX)/share/,zsh/site-functions/_lmc fish/vendor_completions.d/lmc.fish) \
     $(addprefix $(LIBDIR)/,liblmc.a liblmc.so liblmc.so.1 pkgconfig/lmc.pc)
 uninstall:

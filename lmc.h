@@ -87,10 +87,10 @@
  * Define these before including lmc.h, the same in every file:
  *
  *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *   LMC_API              the text before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library and their declarations; any of them go together:
+ * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
@@ -126,7 +126,7 @@
 #endif
 #endif
 
-/* A status must not be ignored. Define it as nothing to be allowed to. */
+/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -155,27 +155,27 @@
  * with it.
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks: the same, behind user.
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
+ * makes an object takes the address for it first. From buffer to buffer the destination comes
+ * first, as with memcpy. Callbacks: the same, after user.
  *
- * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
- * objects may be used at the same time; functions without an object by any thread, at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
+ * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
+ * may be used at the same time. Any thread may call functions without an object at any time.
  *
- * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the shared library that it finds:
+ * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
+ * works with the shared library of any other 1.x:
  *
  *   functions, enums      get new ones, at free numbers. A status that a program does not know is
  *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0: the program was compiled with the very lmc.h that it is linked
- *                         with. Members that an older program lacks have their defaults. Those of a
- *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
- *                         LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word; 0 is its default, or
- *   reserved words        says that the library does not know it. Libraries set them to zero, and
- *                         refuse to write a file or tensor in which they are not:
+ *                         or 0 if program and library were compiled with the same lmc.h. Members
+ *                         that an older program lacks have their defaults. Members that an older
+ *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
+ *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word. 0 is its default, or
+ *   reserved words        means that the library does not know it. The library sets these words to
+ *                         zero, and refuses to write a file or tensor in which they are not:
  *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
@@ -187,13 +187,14 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "1.0.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read, but for
- * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
- * v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of all its minor versions are read, unless they
+ * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
+ * mixed. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -217,7 +218,7 @@ enum lmc_status {
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
-    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
@@ -234,8 +235,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
- * same (spec 4.1), which have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
+ * 4.1), which store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -268,9 +269,9 @@ enum lmc_dtype {
 };
 #define LMC_DTYPE_COUNT 28
 
-/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
+/* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
@@ -279,18 +280,16 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
- * the input, speeds relative to the default. Numbers are stable. */
+ * every machine, and from the default on a higher level never makes a block larger. Percentages are
+ * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
-     * size. */
+    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
-     * to 0.3 %; deltas by up to 1 % of their size. */
+    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
-     * 0.1 %; deltas by up to 1.2 % of their size. */
+    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -310,8 +309,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
- * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or the error that the calling function then
+ * returns: best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -321,12 +320,12 @@ typedef struct lmc_source {
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
- * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
+ * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
  *
- * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
- * sample says that the block is smaller without it (at level max: where it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
+ * says that the block is smaller without it (at level max: if it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -357,7 +356,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
                                decoding checks it */
-    const void *prediction; /* as said above; or NULL */
+    const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
@@ -372,23 +371,23 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
- * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+ * NULL: it has the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time O(size).
+ * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
 LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 #endif
 
-/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
- * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
- * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
- * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
- * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
- * BASE_WRONG (another size or other bytes). */
+ * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
+ * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
+ * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -397,22 +396,21 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
- * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
- * stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
- * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
- * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
- * include/lmc_extra.h.
+ * For the moments of an optimizer, which take most of a training checkpoint but need little
+ * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
+ * the numbers of these. The loss is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
+ * updates, m / (sqrt(v) + eps), if the second moment is given; else in proportion to their group,
+ * as all other tensors. NaN, infinities, -0, subnormals and negative second moments survive
+ * exactly. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds one.
  *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
- * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding one is
+ * LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
-/* Of errors. Numbers are stable. */
+/* How an error is measured. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    /* For moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
     /* The largest change of an element, over the element: a hard bound. Exceptions do not
      * change. */
@@ -420,9 +418,9 @@ enum lmc_measure {
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
- * moments they are estimates: within a percent or two where errors have nothing to do with the size
- * of the updates; up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. For second
+ * moments they are estimates: within a percent or two if the errors do not depend on the size of
+ * the updates; up to 20 % too low if a few updates outweigh all others. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -446,8 +444,8 @@ typedef struct lmc_quantizer_info {
 LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
- * second time changes nothing. Errors: ARGUMENT. */
+ * give. second: the same bytes of the second moment, as decoded, if the quantizer was fitted with
+ * one; else NULL. Applying it again changes nothing. Errors: ARGUMENT. */
 LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
                                size_t size, const void *second);
 #endif
@@ -472,7 +470,7 @@ typedef struct lmc_tensor_options {
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, the only option without one. */
+/* The defaults for that dtype, which is the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -481,9 +479,9 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
- * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
+ * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
+ * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
@@ -498,15 +496,15 @@ LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const 
 
 /* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
- * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
- * BASE_MISSING, BASE_WRONG. */
+ * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
+ * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG. */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; the headers of those before it are walked. What lies behind them is not looked
- * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
- * whole tensor, and dst must be apart from it. */
+ * range are decoded; of those before it only the headers are read. Blocks after it are not read,
+ * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
+ * the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
@@ -517,9 +515,9 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
- * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks that:
+ * escape strings before you print them. If a stream claims to have read more than was asked for,
+ * that is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -534,24 +532,24 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    uint64_t size;         /* bytes. For known dtypes: product of shape, times bits, over 8 */
     /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
-     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. If it
+     * was fitted with a second moment, twin says where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
+    /* Writer only: the parts of the base to code it against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
- * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
- * only size. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
+ * base, from `offset` on. Parts follow one another; what comes after the last one is coded by
+ * itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
@@ -560,9 +558,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
- * before, and must not have a twin themselves. */
+/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
+ * from. It then takes almost nothing. A wrong claim costs only size. These bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -571,7 +569,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
+    enum lmc_conversion conversion; /* if not NONE: from twice as many bytes, to nearest even */
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -590,8 +588,8 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
-    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
-     * file is its path. One with a twin shares nothing with other small ones (group_files). */
+    /* Writer only, for a file of known size without tensors: as for tensors. The name of such a
+     * file is its path. One with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     const struct lmc_twin *twin;
@@ -619,9 +617,9 @@ typedef struct lmc_memory {
 } lmc_memory;
 
 /* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
- * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
- * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
- * in the file of the same path); files without tensors by path. */
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
+ * fingerprint is needed, in any form. Tensors are matched by name, dtype and size (of several, the
+ * one in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -638,9 +636,9 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
- * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
- * larger than the C library can say). */
+/* Open files, in binary mode. The caller closes them (fclose may fail). A source seeks; its size is
+ * taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C
+ * library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -659,27 +657,27 @@ typedef struct lmc_writer_options {
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of wide ones fewer:
                             blocks have 4 MiB at most; 0: as tensors */
     enum lmc_level level;
-    /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
+    /* 1: tensors may have a quantizer. The file's header, which is written first, says so. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
      * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
-     * for each. 4 MiB of them wait in memory; those that are alike should come one after another.
-     * With a base those that the base has are written by themselves, as long as the snapshot may be
-     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+     * for each. Up to 4 MiB of them wait in memory. Add similar ones one after another. Files that
+     * the base has, too, do not share: so the snapshot can be restored over it
+     * (lmc_reader_can_restore_in_place). 2: these share, too, and it cannot. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
     /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
-     * after it was quantised). With it, restoring wants a read_back, too. */
+     * after it was quantised). With it, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far: they rise, and the last call has all. What is not LMC_OK ends the
-     * writer. */
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the number of bytes
+     * coded so far. It rises, and the last call gives the total. If it does not return LMC_OK, the
+     * writer ends. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -697,12 +695,11 @@ typedef struct lmc_writer_options {
  *   in flight        12 bytes for each tensor that begins in a block
  *   with group_files the small files that wait, up to 4 MiB and a block
  *
- * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
- * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
- * twice at once. */
+ * The sink may get bytes one wave of blocks later. With a parallel, any of its workers calls the
+ * sink, perhaps while the stream of lmc_writer_write_stream is called, but never two at once. */
 LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                            const lmc_writer_options *options);
-/* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
+/* Begins a file. *file is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
                                  enum lmc_dtype default_dtype);
@@ -742,9 +739,8 @@ LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc
 LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                    size_t size);
 /* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
- * letter, not "hash". To take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
- * ARGUMENT, LIMIT, MEMORY. */
+ * letter, not "hash". For copying sections when a snapshot is coded again (lmc_reader_get_section),
+ * if their fourth letter is not upper-case. Held in memory. Errors: ARGUMENT, LIMIT, MEMORY. */
 LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
                                   size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -802,36 +798,37 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. fingerprint: gets that of the snapshot; or NULL.
+/* Restores every file of the snapshot, in order. Everything is checked only when this has returned
+ * LMC_OK: keep the output apart until then. fingerprint: gets that of the snapshot; or NULL.
  * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
- * With a parallel, the stream's read() and write() are called by any of the workers: at the same
- * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
- * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
- * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ * With a parallel, any of the workers calls the stream's read(), and write(): perhaps both at the
+ * same time, but neither twice. begin_file and end_file are called by the caller's thread, while
+ * nothing else runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK,
+ * and all that say what is wrong with the input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
- * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
- * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
- * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
+ * BASE_MISSING then means that all that can be checked without the base is intact. The content was
+ * not checked, nor fingerprints and CRCs of files (end_file gets 0). READ_BACK means the same for a
+ * snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written.
- *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- *   lies outside of it.
- * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
- *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
- * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
- *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
- *   beyond the end: ARGUMENT.
- * - After any error what was written stays, and the target is neither the one nor the other: go on
- *   later, with an intact copy of the same delta. */
+ * - The base: options->base is not used. The caller checks the base's fingerprint, or relies on the
+ *   CRC of each block's content, which is compared before the block is written. begin_file() must
+ *   refuse a file whose path, kind or size differs from the base's, and read_back() must refuse
+ *   what lies outside of a file.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies cannot
+ *   be decoded any more. So first store what write() gets in another place, synced, until it is in
+ *   the target.
+ * - Going on: done_size of the next attempt may be the sum of the sizes that write() got. If the
+ *   bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or beyond
+ *   the end: ARGUMENT.
+ * - After any error what was written stays, and the target is half old and half new: go on later,
+ *   with an intact copy of the same delta. */
 LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                 const lmc_restore_options *options);
 
@@ -847,12 +844,13 @@ typedef struct lmc_reader_options {
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
-     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not. It
+     * does not protect against forgers. 1: without this check, which takes some 5 % of the
+     * instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
-     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
-     * only once. */
+     * thread may use it meanwhile. So a chain of deltas in which each is the lender of the next
+     * needs buffers only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
@@ -860,14 +858,13 @@ typedef struct lmc_reader_options {
     uint64_t parallel_reads;
 } lmc_reader_options;
 
-/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
- * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
- * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
- * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
- * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
- * takes the base (LMC_ERR_BASE_MISSING). */
+/* Reads and checks the trailer and the index. They are in the last 64 KiB, if there are up to about
+ * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
+ * max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code, in a chain
+ * for each link; with parallel_reads one for each block. Of files of more than 8,000 blocks, one
+ * more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and its name for
+ * each tensor, 16 for each block that was looked up; while reading, blocks as the writer, and up to
+ * 16 MiB of code. A delta can be listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -879,9 +876,9 @@ typedef struct lmc_snapshot_info {
     uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
     int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
-    unsigned format_minor; /* of the version that it was written by */
+    unsigned format_minor; /* of the version that wrote it */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
-    uint64_t has_records;  /* 1: it has extension records, which this library passes over */
+    uint64_t has_records;  /* 1: it has extension records, which this library skips */
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -895,8 +892,8 @@ LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *fi
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
- * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
- * for each snapshot of the chain, as only of hostile files. */
+ * each. LMC_ERR_LIMIT: to predict them, more than 64 * (size + 2^22) bytes would be decoded for
+ * each snapshot of the chain, as only hostile files need. */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -908,10 +905,10 @@ LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const 
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
 LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
-/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
- * are in another order than in the base, a block may be decoded for each of them, and the factors
- * of such links multiply: restore such a base to files first. */
+/* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
+ * else meanwhile. A chain of deltas takes time in proportion to its length. But where many small
+ * tensors are in another order than in the base, a block may be decoded for each of them, and the
+ * factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
@@ -941,15 +938,15 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
- * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. If size is a
+ * multiple of the dtype's, the bytes become one nameless tensor, which tells the dtype. Errors:
  * ARGUMENT, DST_TOO_SMALL, MEMORY. */
 LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
                         enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
- * NOT_ONE_FILE. */
+ * is not one tensor), as the file claims: set a limit for files of strangers (options). Errors: as
+ * lmc_reader_open; NOT_ONE_FILE. */
 LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                  enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
@@ -960,7 +957,7 @@ LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const voi
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
  * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
- * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, such as safetensors.)
  * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
@@ -976,7 +973,7 @@ LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -1547,7 +1544,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -5158,8 +5155,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -5672,7 +5669,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -6669,8 +6666,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -7338,8 +7335,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     restore   symbols to elements
  *     quantize  elements to symbols; returns the number of exceptions
  *
- * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
- * scale that its prediction, an F32 there, gives. restore may have dst = second.
+ * All n elements have one scale. But if `second` is not NULL and the grid is linear, each element's
+ * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -7352,20 +7349,20 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *
  * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So what could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
+ * All tiers, compilers and options must give the same bits. So where rounding matters, the code
+ * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
- * may overlap.
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
+ * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
+ * No other arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
- * less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. For
+ * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
+ * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
+ * most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -7376,8 +7373,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
- * is not positive, and then +0 too: 0 times a positive scale. */
+/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
+ * give q = 0, and so +0: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -7390,7 +7387,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -7403,10 +7400,10 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 }
 
 #ifndef LMC_NO_ENCODER
-/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
- * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
- * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour.
+/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
+ * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, over one of 8 bits has
+ * 25 or 26 bits: 24, and one or two more that decide the rounding. Only exact divisions give ties,
+ * which go to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -7415,9 +7412,9 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
  *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
  *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
  *
- * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
- * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
- * with drop above 25 it is an eighth at most. */
+ * m has the 24 bits that F32 keeps. m++ may make it 2^24, which is also right. Then
+ * floor(m * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. If drop is below 0, the result is at
+ * least 2^23; if drop is above 25, at most an eighth. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -7435,12 +7432,12 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
     return m < 65536 ? m : 65536;
 }
 
-/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
+/* Whether the exponent is neither 0 nor 255: subtracting wraps smaller numbers to large ones. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
-/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
- * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
- * rounded away from zero, since the magnitude is. */
+/* The nearest point, if its q is in [min, min + n_points): one unsigned comparison tests that. +0
+ * is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are rounded away from
+ * zero, since the magnitude is rounded up. */
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
@@ -7450,7 +7447,7 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more. An
+/* Distance to the lower border of the lowest point. Smaller numbers wrap to 2^31 and more. An
  * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
  * point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
@@ -7458,8 +7455,8 @@ LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
- * element is in. */
+/* Bits above the lowest border, divided by the step: the number of the interval that the element is
+ * in. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -7492,7 +7489,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7513,8 +7510,8 @@ static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const 
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
+/* Sum of (bits of the magnitude >> 14) over the elements that are normal numbers, of n <= 32768;
+ * *count: how many these are. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -7541,21 +7538,21 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2.
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
+ * a shift by log2.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
- * integer, which is that far from u / divisor at least. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
+ * integer, whose distance from u / divisor is at least 1 / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
- * which has approximations in its place: then the scalar code divides (clang does not tell of
- * -freciprocal-math alone). */
+/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
+ * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
+ * alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -7584,9 +7581,8 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
- * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
- * that.
+/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
+ * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
@@ -7595,7 +7591,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
  * leaves the rest to the scalar one. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -7619,9 +7615,9 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
- * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
- * (grids.h). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
+ * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
+ * 8). */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -7635,9 +7631,9 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
     memcpy(dst, &v, sizeof v);
 }
 
-/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
- * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow:
+/* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
+ * the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
@@ -7692,8 +7688,8 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
                         grid);
 }
 
-/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
- * low is tested in the loop, where it is the same in all steps. */
+/* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
+ * fill one. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -7713,10 +7709,10 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 }
 
 #ifndef LMC_NO_ENCODER
-/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
- * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
- * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
- * in each lane, to be added up at the end: less than 2^31, as n is. */
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
+ * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
+ * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
+ * added up at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -7730,8 +7726,8 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
     *exceptions -= is_off;
 }
 
-/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
- * the nearest is the default, which no function here changes.
+/* lmc__divide in floating point: like that, IEEE's division rounds once, to 24 bits. Rounding to
+ * nearest is the default, and no function here changes it.
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
@@ -7760,9 +7756,8 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
- * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
- * at most.
+ * lmc__quantize_log; its bit 31, spread, says that it is off. Vectors cannot divide integers:
+ * `step` is a reciprocal (lmc__divisor). The product of 31 bits and magic's 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...
@@ -7824,7 +7819,7 @@ LMC__STATIC_VEC size_t lmc__quantize_vec(uint16_t *symbols, const uint8_t *src,
                                                            scale, grid);
 }
 
-/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
+/* A lane adds n / LMC__LANES numbers of 17 bits; the sum of all lanes fits in 32 bits. */
 LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
 {
     lmc__i32v sum = {0}, counts = {0};
@@ -8148,8 +8143,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -8515,8 +8510,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -8578,8 +8573,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -8609,8 +8604,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -9398,7 +9393,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
     }
 }
 
-/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
+/* The planes of a sample. The caller owns its lists, and pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     uint8_t *room;      /* for its elements, where they are not the block's */
@@ -9734,7 +9729,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
- * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * written cannot be used, and the list, which partitioning has overwritten, is gone. The same where
  * the list has a symbol without a code or an escape, since elements have changed after all of them
  * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
  * each node, so it is found where the last leaf is. */
@@ -9811,7 +9806,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             uint8_t *const list = lmc__push_list(&e->stack, size);
             uint8_t *const spare = lmc__push_list(&e->stack, size);
             uint8_t *const code = lmc__push_list(&e->stack, size);
-            if (code) /* there always is room (workspace.h); if not, raw is as right */
+            if (code) /* there always is room (workspace.h); without it, raw is correct, too */
                 best_size =
                     lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
             if (best_size < size) {
@@ -10309,13 +10304,13 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
  * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
- * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
- * and costs what the two distributions differ by. What a class takes is estimated from the
- * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
- * within an octave are noise, the same for all ways to cut. */
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
+ * and costs bits because the two distributions differ. The size of a class is estimated from the
+ * *magnitudes* of its residuals: small ones are counted one by one, others by half octaves. The
+ * bits below that are noise, which no choice of classes changes. */
 
-/* What has changed, if that is so little that it is listed: then all that is coded is made from
- * this list. */
+/* The changed elements, if they are so few that they are listed: then all that is coded is made
+ * from this list. */
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: not listed */
     size_t n;
@@ -10338,14 +10333,14 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
-    uint64_t bits; /* that it takes, about */
-    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
+    uint64_t bits; /* that it takes, estimated */
+    size_t border; /* bytes: above that, coding without the prediction may be smaller */
 } lmc__delta;
 
-/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
- * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
- * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
- * bits. */
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
+ * to decode. By default there is one more if at most a fifth of the elements has changed, or if it
+ * saves 1/108. A sparse delta gets classes as long as each saves 1/1024, or 1/128 if it takes more
+ * than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -10353,13 +10348,13 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
- * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default: classes found with 4096 elements make deltas 0.1
+ * to 0.25 % larger than with all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
- * eight residuals: to find the octave takes longer. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, since
+ * most residuals of deltas are there; above, each octave has two. Below 256 a table gives the
+ * bucket of each eight residuals, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -10375,7 +10370,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few.
+/* Classes, while they are merged from one for each key to a few.
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
@@ -10395,11 +10390,12 @@ typedef struct lmc__merging {
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
- * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
- * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ * Places take n h(k / n) bits. n log n and (n - k) log (n - k) are nearly equal, and logarithms are
+ * rounded. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is less than a
+ * thousandth too large for k < n / 8. A mask without ones is nested three times: n / 512 bits.
  *
- * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
+ * The lowest plane of the residuals is raw or a tree; the planes above are zero, except for n_high
+ * elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
@@ -10458,7 +10454,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+/* lmc__count_keys for one width, a constant. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -10507,8 +10503,8 @@ static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
     return n_equal;
 }
 
-/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
- * are kept: the elements of each key are as many as the sample says. */
+/* Counts all changed elements of a sparse block, instead of those of its sample. How many elements
+ * each key has is still estimated by the sample. */
 static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
     uint32_t n_of[256];
@@ -10540,9 +10536,9 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
- * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
+/* Finds the best way to merge a few classes to `most` or fewer, by dynamic programming. Sets
+ * n_classes and their keys; returns the bits that all take then. One more class than max_classes
+ * must save 1 / LMC__MORE_SAVING; in a sparse delta each class must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
@@ -10587,12 +10583,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
- * Sets all of delta but its changes and border.
+/* The best classes for m->classes, the keys of a sample, in which n_equal elements are as
+ * predicted. Sets all of delta but its changes and border.
  *
- * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
- * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
- * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until few are left, it merges the neighbours whose merge saves most, or costs least: at most 255
+ * steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first class
+ * begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -10631,9 +10627,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
- * sample as for the classes, so that both estimates err alike. */
+/* Bits that a block of n elements takes without a prediction, by a sample of it: the sum over its
+ * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for them. It is the
+ * sample that the classes use, so that both estimates have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10649,7 +10645,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+/* A sample of a block and of its prediction. A block of up to 8192 elements is its own sample.
  * Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
@@ -10672,8 +10668,9 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 }
 
 /* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
- * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
- * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
+ * it is sparse: otherwise each plane would repeat which ones are zero. If it is not sparse, the
+ * lowest planes that are noise in spite of the prediction are not grouped, since that would save
+ * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -10694,8 +10691,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     }
 }
 
-/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. put_block.h does what it says.
+/* What the sample says about the prediction: it saves nothing, it saves an eighth of the size or
+ * more, or both ways must be tried. put_block.h follows it.
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
@@ -10704,10 +10701,10 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. The estimates for both ways come from
- * one sample and are off by some percent, so they decide only where they differ by an eighth. At
- * level max both ways are tried unless the delta takes less than half, so that a block never gets
- * larger by its prediction. */
+/* How to code a block against its prediction, and whether. Both estimates come from one sample and
+ * are wrong by some percent, so they decide only if they differ by an eighth. At level max both
+ * ways are tried unless the delta takes less than half: so a prediction never makes a block
+ * larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -11163,7 +11160,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -11944,9 +11941,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
 }
 
 /* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
- * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
- * restored elements, and a reader must get those. *content: these, in the workspace; not set where
- * the block was coded without loss.
+ * coded without loss instead: the same tensor may have been quantised before, to predict another
+ * one, and a reader must get the elements that this gave. *content: these, in the workspace; not
+ * set where the block was coded without loss.
  *
  * With is_recovered the elements were quantised before, and what is coded is exactly they; where
  * that does not fit, they are coded without loss. */
@@ -12818,7 +12815,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
  * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
- * it at once: dst is then of no use. */
+ * it at once: then dst may hold anything. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -14105,7 +14102,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name,
     return i;
 }
 
-/* name and fingerprint stay with whoever has them. */
+/* name and fingerprint are not copied. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *fingerprint, size_t file_number,
                                         const lmc_tensor *tensor)
@@ -14232,7 +14229,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_
 }
 #endif
 
-/* The header of a section; whoever reads the body compares body_crc. */
+/* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint64_t size;
@@ -14254,7 +14251,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What does not matter to who does not know it. */
+/* What a reader may ignore if it does not know it. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -14288,8 +14285,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left), but for varints: taking checks nothing. */
+/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
+ * lmc__left that they are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -14949,7 +14946,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
+/* Only what an entry cannot express is refused here; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16103,9 +16100,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
- * out the others; else that which was not used for longest. *follows: how many bytes it has that
- * end there. */
+/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
+ * the others; else the one that was not used for longest. *follows: how many bytes it has that end
+ * there. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -16232,9 +16229,9 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
- * next snapshot, are cut alike. Small neighbours share a run, which saves headers and trees. Bytes
- * between tensors are AUTO.
+ * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
+ * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
+ * tensors are AUTO.
  *
  * What predicts them:
  *
@@ -16247,23 +16244,22 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so the output is the same, in whatever pieces a file
- * comes. */
+ * The plan depends only on descriptions, so the pieces in which a file comes do not change the
+ * output. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half of the
- * usual number, as each tensor has its own statistics. */
+/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
+ * number, since each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* Such a run ends after so many bytes on average. Only a tensor's name and size decide if it ends
- * there: so blocks behind a changed tensor stay the same, for stores that keep equal ranges of
- * bytes once. */
+/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
+ * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Up to so many bytes between tensors, or of a tensor of another dtype, belong to the run of small
+/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
@@ -16310,14 +16306,14 @@ struct lmc_writer {
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    lmc__reach reach; /* what it costs to read all predictions so far */
+    lmc__reach reach; /* the cost of reading all predictions so far */
     /* the last gaps, each of another size; a new one replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
     size_t n_waiting; /* how many files wait, the last of the listing */
     int in_group;     /* they are being written */
     int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so the base cannot be overwritten */
+    /* with a base: it lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
     /* the file at hand, in the listing */
@@ -16343,7 +16339,7 @@ struct lmc_writer {
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* A file is at hand that ends when the caller says so. */
+/* Whether the file at hand ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
@@ -16360,8 +16356,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read as the snapshot has them. Updates, which need a second
- * moment, cannot, nor can parts of elements. */
+/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
+ * a second moment, and not parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16397,7 +16393,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* The bytes of this snapshot that predict the run are encoded. */
+/* Whether the bytes of this snapshot that predict the run are already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -16411,8 +16407,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller, quantised where the snapshot
- * is. */
+/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
+ * has them quantised. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16439,8 +16435,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
- * are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
+ * whole blocks, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16490,8 +16486,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
- * may be in the bytes before the first tensor, which are then held in memory. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
+ * text may be in the bytes before the first tensor, these are held in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
@@ -16555,14 +16551,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: as RUN body and segment say it. */
+/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what has this twin. */
+/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
+ * twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -16608,8 +16605,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at position: only a later run can refer to this
- * one. */
+/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
+ * to that. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16619,7 +16616,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block: so their blocks are as large as those of deltas. */
+/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -16629,8 +16626,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Tensor t[1] may continue the run that ends with t[0]: elements stay whole, in a conversion, too
- * (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
+ * conversion, too (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16657,7 +16654,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, an odd size may be left: such
+    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
      * segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
@@ -16717,8 +16714,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size, if it can be read back. NULL: it cannot, or there is none, and
- * then the gap at offset is remembered. */
+/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
+ * at offset is remembered. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16786,8 +16783,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. If its base is too far away, the segment is not predicted (work.h).
- */
+/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16856,9 +16853,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data there is at least one of them, and header_size if that
- * is not 0. available: how many are known to come, if the file's size is unknown. Except in a
- * group, a run has whole elements; a part of one is left for a run of bytes, which comes next. */
+/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
+ * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
+ * run has whole elements; the next run, of bytes, takes a rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -17075,7 +17072,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17749,7 +17746,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: format, and who wrote it. */
+/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
+ * it. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;

@@ -435,6 +435,10 @@ static int check_word(const struct reading *r)
     const size_t n = strlen(word);
     if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
         return fail_usage(r->a, "'%s' is neither a command nor a file; -d restores", word);
+    if (strcmp(word, "dump") == 0 && access(word, F_OK) != 0)
+        return fail(CODE_USAGE, NULL,
+                    "the command has no 'dump'; 'python3 spec/dump.py FILE.lmc' in "
+                    "its sources prints every field, see 'lmc help dump'");
     if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
         access(word, F_OK) == 0)
         return CODE_OK;

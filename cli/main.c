@@ -135,8 +135,8 @@ static unsigned count_threads(long wanted)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
 }
 
-/* Results that went to standard output through stdio or directly: an error may show up only now.
- * Who has read enough of a listing ("lmc dump x.lmc | head") has made no error. */
+/* Results that went to standard output through stdio or directly: an error may show up only now. A
+ * reader that closes the pipe early ("lmc -l x.lmc | head") is no error. */
 static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};

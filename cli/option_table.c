@@ -25,7 +25,6 @@ const struct verb_row verbs[N_VERBS] = {
      apply_deltas},
     {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, "salvage",
      salvage_file},
-    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, "dump", dump_file},
     {"series", "add", "'lmc series'",
      "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1, "series", series_add},
     {"series", "list", "", "[--json]", 0, 0, "series", series_list},

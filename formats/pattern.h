@@ -14,7 +14,7 @@
  *
  * What other languages of patterns read otherwise is a fault, and matches nothing: '\', '{', [^a],
  * [[:lower:]], [a-c-e], a set that is empty or has no end, a range that goes backwards. So no
- * pattern means one thing here and another thing to who knows such a language.
+ * pattern means something else here than in such a language.
  */
 #pragma once
 

@@ -38,7 +38,7 @@ enum pickle_type {
 /* 0: no node, no link. */
 struct pickle_node {
     uint8_t type;
-    uint8_t mark;         /* for who walks through the graph */
+    uint8_t mark;         /* for a walk through the graph */
     uint32_t first, last; /* links */
     uint32_t function, arguments, state;
     union {

@@ -518,8 +518,8 @@ static enum container_result finish_builder(struct builder *b)
 
 /* An entry of a tensor takes some 50 bytes, and a network of tiny ones has more of them than it
  * gains: below so many bytes of the file for each tensor, they are views of a file without tensors.
- * It depends on the file alone, so it is the same base whoever looks at it. Items of .distcp files
- * gain more, as their headers repeat one another; in small files it does not matter. */
+ * It depends only on the file, so the file is the same base for every program. Items of .distcp
+ * files gain more, as their headers repeat one another; in small files it does not matter. */
 #define TINY_SIZE 3072u
 #define SMALL_FILE_SIZE 65536u
 

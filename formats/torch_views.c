@@ -264,7 +264,7 @@ static size_t hash_view(const char *name, uint32_t arguments)
 }
 
 /* The slot of the view of that name, or a free one for it; NULL: neither is near. Then a name is
- * listed twice, rather than that one who makes all names fall together makes this slow. */
+ * listed twice. So a hostile file, in which all names have one hash, cannot make this slow. */
 static uint32_t *find_known(const struct walk *w, const char *name, uint32_t arguments)
 {
     const struct torch_views *const v = w->views;

@@ -15,7 +15,8 @@
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
  *   change it; change those. The kernels, in CUDA C++, are in it as text.
- *   gpu        cuda_api kernels cuda_driver cuda_text cuda_open cuda_plan cuda_wave cuda_read
+ *   gpu        cuda_api kernels cuda_driver cuda_text cuda_open cuda_plan cuda_base cuda_wave
+ *              cuda_read
  */
 #ifndef LMC_CUDA_H
 #define LMC_CUDA_H
@@ -66,10 +67,11 @@ typedef struct lmc_cuda_options {
      * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
      * _112_0. */
     const char *driver_path, *nvrtc_path;
-    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
-     * three times that, and what kernels need beside, at most four times that; pinned memory of the
-     * host: once. A block is decoded by one group of threads, and the blocks of deltas have up to 4
-     * MiB: 1 GiB of them keep a large GPU busy. */
+    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: chosen in each call, so that
+     * each group of threads that the GPU can run has a block of the largest size in the parts, but
+     * no more than a quarter of the memory that is free on the device is taken. Memory of the
+     * device: at most three times that, and what kernels need beside, at most four times that; of
+     * full tensors mostly a third of it. Pinned memory of the host: as much, but at most 130 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -80,9 +82,38 @@ typedef struct lmc_cuda_options {
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
+/* Frees the memory of the device that calls have left for the next ones. The kernels stay. */
+LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
 LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
+
+/* -- a base on the device -- */
+
+/* Tensors in device memory, as what a delta was made against. */
+typedef struct lmc_cuda_base lmc_cuda_base;
+
+/* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
+ * fingerprints are not looked at: these are computed on the GPU, after what was put into `stream`
+ * before. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
+ * last; the array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
+LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
+                              const void *const *data, size_t n, void *stream);
+/* NULL allowed. No reader may have it any more. */
+LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
+/* For lmc_reader_options.base: lmc_reader_open() says BASE_WRONG of another one. lmc_cuda_read then
+ * predicts blocks on the GPU; what it cannot do, and every other call, gets its bytes from there.
+ * Valid until `base` is closed. */
+LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
+
+/* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
+ * of their names, while other parts are, too: nothing else predicts them, or what is in one run with
+ * them. Of others (twins, for example) lmc_cuda_read must be called before that, to another place.
+ * reader: with a base. */
+LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
+                                      uint64_t offset, uint64_t size, int *can);
+
+/* -- reading -- */
 
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
@@ -95,8 +126,9 @@ typedef struct lmc_cuda_part {
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
      * then no byte of it is overwritten before the block that it is of was decoded and checked.
      * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
-     * A wrong base is found by the CRC of each block. Without it, blocks that were coded against
-     * the base are decoded on the CPU, by the base of the reader. */
+     * A wrong base is found by the CRC of each block. Without it, blocks are predicted by the base
+     * of the reader: on the GPU if it is a lmc_cuda_base, which dst may then be a part of as it may
+     * of this one (lmc_cuda_can_read_in_place); else on the CPU. */
     const void *base;
 } lmc_cuda_part;
 
@@ -309,6 +341,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
        lmc__cu_stream stream, void **arguments, void **extra))                                     \
     X(cuMemAlloc_v2, (lmc__cu_address * address, size_t size))                                     \
     X(cuMemFree_v2, (lmc__cu_address address))                                                     \
+    X(cuMemGetInfo_v2, (size_t *available, size_t *total))                                         \
     X(cuMemHostAlloc, (void **data, size_t size, unsigned flags))                                  \
     X(cuMemFreeHost, (void *data))                                                                 \
     X(cuMemcpyHtoDAsync_v2,                                                                        \
@@ -2178,7 +2211,8 @@ typedef struct lmc__cuda_half {
      * once some are needed */
     lmc__cu_address gpu_packed, gpu_table, gpu_out, gpu_base;
     lmc__cu_event copied, decoded;
-    size_t packed_size, out_size;
+    size_t packed_cap;            /* of packed, without LMC__GPU_PAD */
+    size_t packed_size, out_size; /* of the wave */
 } lmc__cuda_half;
 #define LMC__CUDA_HALF_BUFFERS LMC__ROW(lmc__cuda_half, jobs, packed)
 
@@ -2198,7 +2232,9 @@ struct lmc_cuda {
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    size_t half_size; /* decoded bytes of a wave */
+    /* Decoded and packed bytes of a wave at most: what the memory of the device is allocated for; 0:
+     * nothing is. */
+    size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
     /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
     lmc__buffer spans, host;
@@ -2584,7 +2620,7 @@ LMC__COLD static enum lmc_status lmc__open_context(lmc_cuda *c)
                               "CUDA: device %u has compute capability %d.%d; 7.5 (Turing) or later "
                               "is needed: decode on the CPU",
                               (unsigned)c->options.device, major, minor);
-    c->n_multiprocessors = (unsigned)n;
+    c->n_multiprocessors = n > 0 ? (unsigned)n : 1;
     LMC__CUDA(c, cuStreamCreate, (&c->own, LMC__CU_NON_BLOCKING));
     LMC__CUDA(c, cuEventCreate, (&c->started, LMC__CU_NO_TIMING));
     for (i = 0; i < 2; i++) {
@@ -2616,7 +2652,6 @@ LMC__COLD static enum lmc_status lmc__open_device(lmc_cuda *c)
     return status;
 }
 
-#define LMC__DEFAULT_STAGING ((uint64_t)64 << 20)
 #define LMC__MIN_STAGING ((uint64_t)2 * LMC_MAX_BLOCK_SIZE)
 #define LMC__MAX_STAGING ((uint64_t)4 << 30)
 
@@ -2628,27 +2663,50 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_
     if (!cuda) return LMC_ERR_ARGUMENT;
     *cuda = NULL;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (o.staging_size == 0) o.staging_size = LMC__DEFAULT_STAGING;
-    if (o.staging_size < LMC__MIN_STAGING || o.staging_size > LMC__MAX_STAGING ||
-        o.device > INT_MAX)
+    if ((o.staging_size != 0 && o.staging_size < LMC__MIN_STAGING) ||
+        o.staging_size > LMC__MAX_STAGING || o.device > INT_MAX)
         return LMC_ERR_ARGUMENT;
     c = (lmc_cuda *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
     memset(c, 0, sizeof *c);
     c->options = o;
-    c->half_size = (size_t)(o.staging_size / 2) & ~(size_t)4095;
     lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.alloc_user);
     for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.alloc_user);
     *cuda = c;
     return lmc__cuda_note(c, lmc__open_device(c));
 }
 
+static void lmc__free_on_gpu(lmc_cuda *c, lmc__cu_address *address)
+{
+    if (*address) (void)c->f.cuMemFree_v2(*address);
+    *address = 0;
+}
+
+/* Within the context; nothing is on the way. */
+static void lmc__free_staging(lmc_cuda *c)
+{
+    unsigned i;
+    for (i = 0; i < 2; i++) {
+        lmc__free_on_gpu(c, &c->halves[i].gpu_packed);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_table);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_out);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_base);
+    }
+    lmc__free_on_gpu(c, &c->scratch);
+    c->scratch_size = 0;
+    c->half_size = 0;
+}
+
+LMC__COLD LMC_API void lmc_cuda_trim(lmc_cuda *c)
+{
+    if (!c || !c->tables) return;
+    if (c->f.cuCtxPushCurrent_v2(c->context) != 0) return;
+    lmc__free_staging(c);
+    lmc__cuda_leave(c);
+}
+
 LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
 {
-    const lmc__cu_address memory[] = {h->gpu_packed, h->gpu_table, h->gpu_out, h->gpu_base};
-    unsigned i;
-    for (i = 0; i < 4; i++)
-        if (memory[i]) (void)c->f.cuMemFree_v2(memory[i]);
     if (h->packed) (void)c->f.cuMemFreeHost(h->packed);
     if (h->table) (void)c->f.cuMemFreeHost(h->table);
     if (h->copied) (void)c->f.cuEventDestroy_v2(h->copied);
@@ -2662,9 +2720,9 @@ LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
     if (!c) return;
     if (c->context && lmc__cuda_enter(c) == LMC_OK) {
         if (c->own) (void)c->f.cuStreamSynchronize(c->own);
+        lmc__free_staging(c);
         for (i = 0; i < 2; i++) lmc__free_half(c, &c->halves[i]);
-        if (c->scratch) (void)c->f.cuMemFree_v2(c->scratch);
-        if (c->tables) (void)c->f.cuMemFree_v2(c->tables);
+        lmc__free_on_gpu(c, &c->tables);
         if (c->started) (void)c->f.cuEventDestroy_v2(c->started);
         if (c->own) (void)c->f.cuStreamDestroy_v2(c->own);
         if (c->module) (void)c->f.cuModuleUnload(c->module);
@@ -2698,6 +2756,7 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *c, lmc_cuda_counts *counts)
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
+    int is_in_place;     /* what predicts it may be where it goes: no block is decoded there */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -2730,8 +2789,15 @@ typedef struct lmc__cuda_range {
 
 /* Blocks of a wave, and so the size of its table. */
 #define LMC__CUDA_MAX_JOBS ((size_t)16384)
-/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. */
+/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. Those of deltas
+ * are far less. */
+#define LMC__CUDA_MAX_PACKED ((size_t)64 << 20)
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
+/* With a wave of less, starting it takes as long as what it does. */
+#define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
+/* What a wave takes of the device, at most, for each of its bytes: twice packed, decoded, and
+ * predicted ones, and scratch of three (lmc__gpu_scratch_size). A quarter of what is free. */
+#define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
 /* What lies between two runs is read with them, if it is so short. */
 #define LMC__CUDA_MAX_GAP 4096u
 /* Outputs of a wave begin at multiples of this. */
@@ -2850,6 +2916,52 @@ static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const l
 
 /* -- waves -- */
 
+/* The largest block of what is wanted, and how many bytes are, with the rest of their blocks. */
+static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *largest,
+                               uint64_t *total)
+{
+    size_t i;
+    *largest = 1;
+    *total = 0;
+    for (i = 0; i < lmc__count_spans(c); i++) {
+        const lmc__cuda_span *const span = lmc__span_at(c, i);
+        const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, span->stream);
+        uint64_t at = span->start;
+        while (at < span->end) {
+            const lmc__run *const run = &lmc__run_at(r, lmc__find_run(r, stream, at))->run;
+            const size_t size = (size_t)lmc__min64(run->block_size, run->size);
+            if (*largest < size) *largest = size;
+            at = run->start + run->size;
+        }
+        *total += span->end - span->start + 2 * (uint64_t)*largest;
+    }
+}
+
+/* How large waves are. A block is decoded by one group of threads; so a wave is to have a block for
+ * each group that runs at the same time, or a multiple of that. Nothing is on the way. */
+static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
+{
+    const unsigned n_groups = c->n_multiprocessors * lmc__gpu_kernels[LMC__GPU_ANY].groups;
+    size_t largest, available = 0, all = 0;
+    uint64_t total, size = c->options.staging_size / 2;
+    lmc__measure_spans(c, r, &largest, &total);
+    if (size == 0) {
+        LMC__CUDA(c, cuMemGetInfo_v2, (&available, &all));
+        size = (uint64_t)n_groups * largest;
+        while (size < LMC__CUDA_MIN_WAVE) size *= 2;
+        size = lmc__min64(size, available / LMC__CUDA_FREE_SHARE);
+        size = lmc__min64(size, LMC__MAX_STAGING / 2);
+    }
+    size = lmc__min64(size, total);
+    if (size < LMC__MIN_STAGING / 2) size = LMC__MIN_STAGING / 2;
+    size = (size + 4095) & ~(uint64_t)4095;
+    if (size <= c->half_size) return LMC_OK; /* there is memory for more */
+    lmc__free_staging(c);
+    c->half_size = (size_t)size;
+    c->packed_cap = lmc__min(c->half_size, LMC__CUDA_MAX_PACKED) + LMC__CUDA_PACKED_MORE;
+    return LMC_OK;
+}
+
 /* Packed bytes of a block go behind the others of the wave. */
 static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place *place, size_t *at)
 {
@@ -2914,7 +3026,7 @@ static enum lmc_status lmc__cuda_plan_block(lmc_cuda *c, lmc_reader *r, lmc__cud
     *is_full =
         h->jobs.size != 0 &&
         (lmc__count_cuda_jobs(h) == LMC__CUDA_MAX_JOBS || room > c->half_size - h->out_size ||
-         h->packed_size + LMC__CUDA_MAX_GAP + place->size > c->half_size + LMC__CUDA_PACKED_MORE);
+         h->packed_size + LMC__CUDA_MAX_GAP + place->size > c->packed_cap);
     if (*is_full) return LMC_OK;
     memset(&job, 0, sizeof job);
     job.run = number;
@@ -2934,6 +3046,348 @@ static enum lmc_status lmc__cuda_plan_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda
     h->packed_size = h->out_size = 0;
     while (!is_full && c->next_span < lmc__count_spans(c))
         LMC__TRY(lmc__cuda_plan_block(c, r, h, &is_full));
+    return LMC_OK;
+}
+
+/* == gpu/cuda_base.h =========================================================================== */
+
+/* Fingerprints of what is on the device; and a base that is there: for the reader one file whose
+ * tensors lie side by side, for the GPU their addresses. */
+
+/* -- memory, once it is needed -- */
+
+static enum lmc_status lmc__cuda_reserve(lmc_cuda *c, lmc__cu_address *address, size_t size)
+{
+    if (!*address) LMC__CUDA(c, cuMemAlloc_v2, (address, size));
+    return LMC_OK;
+}
+
+/* For sums, too. */
+static enum lmc_status lmc__reserve_table(lmc_cuda *c, lmc__cuda_half *h)
+{
+    const size_t size = LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status);
+    void *memory = NULL;
+    if (!h->table) {
+        LMC__CUDA(c, cuMemHostAlloc, (&memory, size, 0));
+        h->table = (lmc__gpu_block *)memory;
+        h->status = (uint32_t *)(void *)(h->table + LMC__CUDA_MAX_JOBS);
+        memset(memory, 0, size);
+    }
+    return lmc__cuda_reserve(c, &h->gpu_table, size);
+}
+
+static lmc__cu_address lmc__address_of(const void *p, uint64_t offset)
+{
+    return (lmc__cu_address)(uintptr_t)p + offset;
+}
+
+/* -- sums -- */
+
+/* What sums.cu knows as SumPiece and Sums. */
+typedef struct lmc__gpu_piece {
+    uint64_t at;
+    uint32_t size, reserved;
+} lmc__gpu_piece;
+typedef struct lmc__gpu_sums {
+    uint64_t words;
+    uint32_t crc, reserved;
+} lmc__gpu_sums;
+#define LMC__GPU_SUMS_SHARED (256 * 8 + 5 * 256 * 4)
+
+/* Where pieces are put, and their sums behind them: in the table of the first half. */
+static lmc__gpu_piece *lmc__gpu_pieces(const lmc_cuda *c)
+{
+    return (lmc__gpu_piece *)(void *)c->halves[0].table;
+}
+static lmc__gpu_sums *lmc__gpu_sums_of(lmc__gpu_piece *rows)
+{
+    return (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
+}
+
+/* Sums of n pieces, whose places are in the table of the first half, to its place behind them. */
+static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
+                                       uint32_t n)
+{
+    const lmc__cu_address gpu_rows = c->halves[0].gpu_table,
+                          gpu_sums = gpu_rows + LMC__CUDA_MAX_JOBS * sizeof *rows;
+    void *arguments[4];
+    arguments[0] = (void *)(uintptr_t)&gpu_rows;
+    arguments[1] = &n;
+    arguments[2] = (void *)(uintptr_t)&gpu_sums;
+    arguments[3] = &c->tables;
+    LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (gpu_rows, rows, n * sizeof *rows, c->stream));
+    LMC__CUDA(c, cuLaunchKernel,
+              (c->sums, (unsigned)lmc__min64(n, (uint64_t)c->n_multiprocessors * 8), 1, 1,
+               LMC__GPU_THREADS, 1, 1, LMC__GPU_SUMS_SHARED, c->stream, arguments, NULL));
+    LMC__CUDA(c, cuMemcpyDtoHAsync_v2, (sums, gpu_sums, n * sizeof *sums, c->stream));
+    LMC__CUDA(c, cuStreamSynchronize, (c->stream));
+    return LMC_OK;
+}
+
+static void lmc__absorb_gpu_sums(lmc__digester *d, lmc__piece *piece, const lmc__gpu_sums *sums)
+{
+    piece->sum = sums->words;
+    piece->crc = piece->part_crc = ~lmc__crc32c_combine(UINT32_MAX, sums->crc, piece->size);
+    piece->part_size = piece->size;
+    lmc__absorb_piece(d, piece, NULL);
+}
+
+/* -- a base -- */
+
+typedef struct lmc__cuda_place {
+    uint64_t start, end; /* addresses */
+} lmc__cuda_place;
+
+struct lmc_cuda_base {
+    lmc_cuda *cuda;
+    /* lmc_tensor, side by side; lmc__cuda_place of each; these sorted, each with the greatest end
+     * so far; fingerprints */
+    lmc__buffer tensors, data, sorted, fingerprints;
+    lmc_file file;
+    lmc_base base;
+};
+#define LMC__CUDA_BASE_BUFFERS LMC__ROW(lmc_cuda_base, tensors, file)
+
+static lmc__cuda_place *lmc__cuda_places(const lmc__buffer *places)
+{
+    return (lmc__cuda_place *)(void *)places->data;
+}
+
+static const lmc_file *lmc__get_cuda_file(void *user, size_t file_number)
+{
+    (void)file_number;
+    return &((const lmc_cuda_base *)user)->file;
+}
+
+/* The tensor that has that byte of the file, which has it. */
+static size_t lmc__find_cuda_tensor(const lmc_cuda_base *b, uint64_t offset)
+{
+    const lmc_tensor *const tensors = b->file.tensors;
+    size_t i;
+    LMC__FIND_FIRST(i, 0, b->file.n_tensors, tensors[i].offset + tensors[i].size <= offset);
+    return i;
+}
+static lmc__cu_address lmc__base_address(const lmc_cuda_base *b, uint64_t offset)
+{
+    const size_t i = lmc__find_cuda_tensor(b, offset);
+    return lmc__cuda_places(&b->data)[i].start + (offset - b->file.tensors[i].offset);
+}
+
+/* lmc_base.read, in any thread: no message is written. */
+static enum lmc_status lmc__read_cuda_base(void *user, size_t file_number, uint64_t offset,
+                                           void *dst, size_t size)
+{
+    const lmc_cuda_base *const b = (const lmc_cuda_base *)user;
+    lmc_cuda *const c = b->cuda;
+    uint8_t *out = (uint8_t *)dst;
+    int error = 0;
+    if (file_number != 0 || offset > b->file.size || size > b->file.size - offset)
+        return LMC_ERR_READ;
+    if (c->f.cuCtxPushCurrent_v2(c->context) != 0) return LMC_ERR_DEVICE;
+    while (size != 0 && error == 0) {
+        const lmc_tensor *const t = &b->file.tensors[lmc__find_cuda_tensor(b, offset)];
+        const size_t n = (size_t)lmc__min64(size, t->size - (offset - t->offset));
+        error = c->f.cuMemcpyDtoHAsync_v2(out, lmc__base_address(b, offset), n, c->own);
+        out += n;
+        offset += n;
+        size -= n;
+    }
+    if (c->f.cuStreamSynchronize(c->own) != 0 || error != 0) error = 1;
+    lmc__cuda_leave(c);
+    return error ? LMC_ERR_DEVICE : LMC_OK;
+}
+
+/* The base of the reader, if it is on the device; or NULL. */
+static const lmc_cuda_base *lmc__cuda_base_of(const lmc_cuda *c, const lmc_reader *r)
+{
+    const lmc_base *const base = r->origin.base;
+    const lmc_cuda_base *b;
+    if (!base || base->read != lmc__read_cuda_base) return NULL;
+    b = (const lmc_cuda_base *)base->user;
+    return b->cuda->device == c->device ? b : NULL;
+}
+
+/* Whether some of its tensors lie there. */
+static int lmc__has_address(const lmc_cuda_base *b, uint64_t start, uint64_t size)
+{
+    const lmc__cuda_place *const places = lmc__cuda_places(&b->sorted);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, b->file.n_tensors, places[i].start < start + size);
+    return i != 0 && places[i - 1].end > start;
+}
+
+static int lmc__compare_places(const void *a, const void *b)
+{
+    const lmc__cuda_place *const x = (const lmc__cuda_place *)a, *const y =
+                                                                     (const lmc__cuda_place *)b;
+    return x->start < y->start ? -1 : x->start > y->start;
+}
+
+static enum lmc_status lmc__take_cuda_tensors(lmc_cuda_base *b, const lmc_tensor *tensors,
+                                              const void *const *data, size_t n)
+{
+    lmc__cuda_place place;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        lmc_tensor t = tensors[i];
+        LMC__CHECK(t.name && t.dtype && (t.rank == 0 || t.shape) && (t.size == 0 || data[i]) &&
+                       t.size <= (uint64_t)INT64_MAX - b->file.size,
+                   LMC_ERR_ARGUMENT);
+        t.offset = b->file.size;
+        b->file.size += t.size;
+        place.start = (uintptr_t)data[i];
+        place.end = place.start + t.size;
+        LMC__TRY(lmc__append(&b->tensors, &t, sizeof t));
+        LMC__TRY(lmc__append(&b->data, &place, sizeof place));
+        LMC__TRY(lmc__append(&b->sorted, &place, sizeof place));
+    }
+    lmc__heap_sort(b->sorted.data, n, sizeof place, lmc__compare_places, &place);
+    for (i = 1; i < n; i++) {
+        lmc__cuda_place *const places = lmc__cuda_places(&b->sorted);
+        if (places[i].end < places[i - 1].end) places[i].end = places[i - 1].end;
+    }
+    b->file.path = "";
+    b->file.n_tensors = n;
+    b->file.tensors = (const lmc_tensor *)(const void *)b->tensors.data;
+    return LMC_OK;
+}
+
+/* Within the context. */
+static enum lmc_status lmc__identify_on_gpu(lmc_cuda *c, lmc_cuda_base *b)
+{
+    lmc__digester planner, taker; /* as lmc__cuda_walk */
+    lmc__piece piece;
+    lmc__gpu_piece *rows;
+    uint32_t i, n;
+    LMC__TRY(lmc__reserve_table(c, &c->halves[0]));
+    rows = lmc__gpu_pieces(c);
+    lmc__begin_digester(&planner, &b->file);
+    lmc__begin_digester(&taker, &b->file);
+    LMC__TRY(lmc__append(&b->fingerprints, NULL,
+                         LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(&b->file)));
+    taker.fingerprints = b->fingerprints.data;
+    do {
+        for (n = 0; n < LMC__CUDA_MAX_JOBS && planner.planned < b->file.size; n++) {
+            const uint64_t at = planner.planned;
+            piece = lmc__plan_piece(&planner, LMC__LEAF_SIZE);
+            rows[n].at = lmc__base_address(b, at);
+            rows[n].size = piece.size;
+        }
+        if (n) LMC__TRY(lmc__sum_on_gpu(c, rows, lmc__gpu_sums_of(rows), n));
+        for (i = 0; i < n; i++) {
+            piece = lmc__plan_piece(&taker, LMC__LEAF_SIZE);
+            lmc__absorb_gpu_sums(&taker, &piece, &lmc__gpu_sums_of(rows)[i]);
+        }
+    } while (n != 0);
+    lmc__finish_digester(&taker);
+    for (i = 0; i < b->file.n_tensors; i++)
+        memcpy(((lmc_tensor *)(void *)b->tensors.data)[i].fingerprint,
+               taker.fingerprints + LMC_FINGERPRINT_SIZE * (size_t)i, LMC_FINGERPRINT_SIZE);
+    if (b->file.n_tensors == 0)
+        memcpy(b->file.fingerprint, taker.fingerprints, LMC_FINGERPRINT_SIZE);
+    return LMC_OK;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *c,
+                                                     const lmc_tensor *tensors,
+                                                     const void *const *data, size_t n,
+                                                     void *stream)
+{
+    lmc_cuda_base *b;
+    enum lmc_status status;
+    if (base) *base = NULL;
+    if (!c) return LMC_ERR_ARGUMENT;
+    c->message[0] = 0;
+    if (!base || !c->tables || (n && (!tensors || !data)))
+        return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
+    b = (lmc_cuda_base *)LMC_REALLOC(c->options.alloc_user, NULL, 0, sizeof *b);
+    if (!b) return lmc__cuda_note(c, LMC_ERR_MEMORY);
+    memset(b, 0, sizeof *b);
+    b->cuda = c;
+    lmc__init_buffers(b, LMC__CUDA_BASE_BUFFERS, c->options.alloc_user);
+    b->base.n_files = 1;
+    b->base.get_file = lmc__get_cuda_file;
+    b->base.read = lmc__read_cuda_base;
+    b->base.user = b;
+    c->stream = (lmc__cu_stream)stream;
+    status = lmc__take_cuda_tensors(b, tensors, data, n);
+    if (status == LMC_OK) status = lmc__cuda_enter(c);
+    if (status == LMC_OK) {
+        status = lmc__identify_on_gpu(c, b);
+        if (status != LMC_OK) (void)c->f.cuStreamSynchronize(c->stream);
+        lmc__cuda_leave(c);
+    }
+    if (status == LMC_OK) *base = b;
+    else lmc_cuda_base_close(b);
+    return lmc__cuda_note(c, status);
+}
+
+LMC__COLD LMC_API void lmc_cuda_base_close(lmc_cuda_base *b)
+{
+    if (!b) return;
+    lmc__free_buffers(b, LMC__CUDA_BASE_BUFFERS);
+    (void)LMC_REALLOC(b->cuda->options.alloc_user, b, sizeof *b, 0);
+}
+
+LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *b) { return b ? &b->base : NULL; }
+
+/* -- in place -- */
+
+/* The tensor of the snapshot that has that byte of a stream; NULL: none. *start: where it begins in
+ * the stream. */
+static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stream *stream,
+                                            uint64_t at, uint64_t *start)
+{
+    const lmc__listed_file *f;
+    const lmc_tensor *t;
+    size_t i;
+    LMC__FIND_FIRST(i, stream->first_file, stream->first_file + stream->n_files,
+                    lmc__file_at(r, i)->start + lmc__file_at(r, i)->file.size <= at);
+    if (i == stream->first_file + stream->n_files) return NULL;
+    f = lmc__file_at(r, i);
+    t = f->file.tensors;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, f->start + t[i].offset + t[i].size <= at);
+    if (i == f->file.n_tensors || f->start + t[i].offset > at) return NULL;
+    *start = f->start + t[i].offset;
+    return &t[i];
+}
+
+/* What predicts the run is where it will be, if its tensors are read to those of their names. */
+static int lmc__is_run_in_place(const lmc_reader *r, const lmc__run *run)
+{
+    const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, run->stream);
+    uint32_t i;
+    if (run->prediction != LMC__PREDICT_BASE) return run->prediction == LMC__PREDICT_ZERO;
+    for (i = 0; i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const lmc_tensor *t, *predicted_by;
+        uint64_t start = 0;
+        if (s->base == 0) continue;
+        t = lmc__find_streamed(r, stream, s->start, &start);
+        predicted_by = lmc__get_item(&r->origin, s->base - 1)->tensor;
+        if (!t || !predicted_by || strcmp(t->name, predicted_by->name) != 0 ||
+            t->size != predicted_by->size || s->base_offset != s->start - start)
+            return 0;
+    }
+    return 1;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r,
+                                                             uint64_t file_number, uint64_t offset,
+                                                             uint64_t size, int *can)
+{
+    const lmc__stream *stream;
+    uint64_t at = offset;
+    if (!r || !can || !r->origin.base || r->is_salvage ||
+        file_number >= r->tables.listing.n_files ||
+        !(stream = lmc__stream_range(r, (size_t)file_number, &at, size)))
+        return LMC_ERR_ARGUMENT;
+    size += at;
+    for (*can = 1; *can && at < size;) {
+        const lmc__run *const run = &lmc__run_at(r, lmc__find_run(r, stream, at))->run;
+        *can = lmc__is_run_in_place(r, run);
+        at = run->start + run->size;
+    }
     return LMC_OK;
 }
 
@@ -2957,31 +3411,22 @@ static enum lmc_status lmc__cuda_plan_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda
 
 /* -- memory, once it is needed -- */
 
-static enum lmc_status lmc__cuda_reserve(lmc_cuda *c, lmc__cu_address *address, size_t size)
-{
-    if (!*address) LMC__CUDA(c, cuMemAlloc_v2, (address, size));
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__reserve_half(lmc_cuda *c, lmc__cuda_half *h)
 {
-    const size_t packed_size = c->half_size + LMC__CUDA_PACKED_MORE + LMC__GPU_PAD;
+    const size_t packed_size = c->packed_cap + LMC__GPU_PAD;
     void *memory = NULL;
-    if (!h->packed) {
+    if (h->packed_cap < c->packed_cap) {
+        memory = h->packed;
+        h->packed = NULL;
+        h->packed_cap = 0;
+        if (memory) LMC__CUDA(c, cuMemFreeHost, (memory));
         LMC__CUDA(c, cuMemHostAlloc, (&memory, packed_size, 0));
         h->packed = (uint8_t *)memory;
+        h->packed_cap = c->packed_cap;
         memset(h->packed, 0, packed_size); /* the GPU may read behind a block */
     }
-    if (!h->table) {
-        const size_t size = LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status);
-        LMC__CUDA(c, cuMemHostAlloc, (&memory, size, 0));
-        h->table = (lmc__gpu_block *)memory;
-        h->status = (uint32_t *)(void *)(h->table + LMC__CUDA_MAX_JOBS);
-        memset(memory, 0, size);
-    }
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
-    return lmc__cuda_reserve(c, &h->gpu_table,
-                             LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status));
+    return lmc__reserve_table(c, h);
 }
 
 /* -- reading -- */
@@ -3033,11 +3478,6 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- what is known of a block now that its header is there -- */
 
-static lmc__cu_address lmc__address_of(const void *p, uint64_t offset)
-{
-    return (lmc__cu_address)(uintptr_t)p + offset;
-}
-
 /* Copies bytes [from, to) of the stream, as the parts of the block's pieces have them as their
  * base, to gpu_base; *left: how many of them no part has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
@@ -3060,13 +3500,24 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the prediction of a block is, on the device: where its part has it, or gathered of several
- * parts, and zeros where a segment has none. Not all of it is there: is_by_reader. */
-static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *run,
-                                                 lmc__cuda_half *h, lmc__cuda_job *job)
+/* Where the base on the device has byte `at` of a segment that has one. */
+static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
+                                            const lmc__run *run, const lmc__segment *s, uint64_t at)
+{
+    return lmc__base_address(lmc__cuda_base_of(c, r),
+                             lmc__locate(&r->origin, run, s, at - s->start).start);
+}
+
+/* Where the prediction of a block is, on the device: where its part, or the base, has it; or
+ * gathered of several places, and zeros where a segment has none. Not all of it is there:
+ * is_by_reader. */
+static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *r,
+                                                 const lmc__run *run, lmc__cuda_half *h,
+                                                 lmc__cuda_job *job)
 {
     const lmc__cuda_piece *const piece = lmc__cuda_piece_at(h, job, 0);
     const lmc_cuda_part *const part = &lmc__span_at(c, piece->span)->part;
+    const int is_on_gpu = lmc__cuda_base_of(c, r) != NULL;
     const uint64_t end = job->at + job->info.size;
     uint32_t i = lmc__find_segment(run, job->at);
     const lmc__segment *const s = &run->segments[i];
@@ -3075,10 +3526,12 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *ru
         job->is_by_reader = 1;
         return LMC_OK;
     }
-    job->base = part->base ? lmc__address_of(part->base, piece->offset) : 0;
-    if (job->base && piece->size == job->info.size && job->base % job->info.width == 0 &&
-        s->base != 0 && end <= s->start + s->size)
-        return LMC_OK;
+    if (s->base != 0 && end <= s->start + s->size) {
+        if (is_on_gpu) job->base = lmc__segment_address(c, r, run, s, job->at);
+        else if (part->base && piece->size == job->info.size)
+            job->base = lmc__address_of(part->base, piece->offset);
+        if (job->base && job->base % job->info.width == 0) return LMC_OK;
+    }
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_base, c->half_size));
     job->base = h->gpu_base + job->out_at;
     for (at = job->at; at < end && !job->is_by_reader; at = next, i++) {
@@ -3087,6 +3540,11 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *ru
         if (run->segments[i].base == 0)
             LMC__CUDA(c, cuMemsetD8Async,
                       (job->base + (at - job->at), 0, (size_t)(next - at), c->own));
+        else if (is_on_gpu)
+            LMC__CUDA(c, cuMemcpyDtoDAsync_v2,
+                      (job->base + (at - job->at),
+                       lmc__segment_address(c, r, run, &run->segments[i], at), (size_t)(next - at),
+                       c->own));
         else LMC__TRY(lmc__gather_pieces(c, h, job, at, next, &left));
         job->is_by_reader = left != 0;
     }
@@ -3114,12 +3572,12 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
     if (status == LMC_OK && job->info.has_prediction && run->prediction == LMC__PREDICT_ZERO)
         status = LMC_ERR_CORRUPT;
     if (status != LMC_OK) return lmc__cuda_fail_job(c, r, h, job, status);
-    if (job->info.has_prediction) LMC__TRY(lmc__cuda_find_prediction(c, run, h, job));
+    if (job->info.has_prediction) LMC__TRY(lmc__cuda_find_prediction(c, r, run, h, job));
     job->kernel =
         job->is_by_reader ? LMC__GPU_CPU : lmc__usable_kernel(c, lmc__gpu_kernel_of(header, 0));
     job->out = lmc__address_of(part->dst, piece->offset);
-    job->is_staged = piece->size != job->info.size || !part->dst || part->dst == part->base ||
-                     job->out % job->info.width != 0;
+    job->is_staged = piece->size != job->info.size || !part->dst ||
+                     lmc__span_at(c, piece->span)->is_in_place || job->out % job->info.width != 0;
     if (job->is_by_reader || !job->is_staged) return LMC_OK;
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_out, c->half_size));
     job->out = h->gpu_out + job->out_at;
@@ -3129,7 +3587,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 /* -- decoding -- */
 
 /* Scratch for n groups; for less, if it would be more than LMC__CUDA_MAX_SCRATCH. */
-#define LMC__CUDA_MAX_SCRATCH(c) (4 * (c)->options.staging_size)
+#define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
 {
@@ -3433,17 +3891,6 @@ static enum lmc_status lmc__finish_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- fingerprints -- */
 
-/* What sums.cu knows as SumPiece and Sums. */
-typedef struct lmc__gpu_piece {
-    uint64_t at;
-    uint32_t size, reserved;
-} lmc__gpu_piece;
-typedef struct lmc__gpu_sums {
-    uint64_t words;
-    uint32_t crc, reserved;
-} lmc__gpu_sums;
-#define LMC__GPU_SUMS_SHARED (256 * 8 + 5 * 256 * 4)
-
 /* Goes through the leaves of all tensors that lie whole in a part, and of whole files, span by
  * span. Two of these make the same pieces: one plans a batch of sums, the other one takes them. */
 typedef struct lmc__cuda_walk {
@@ -3512,26 +3959,6 @@ static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__
     return LMC_OK;
 }
 
-/* Sums of n pieces, whose places are in the table of the first half, to its place behind them. */
-static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
-                                       uint32_t n)
-{
-    const lmc__cu_address gpu_rows = c->halves[0].gpu_table,
-                          gpu_sums = gpu_rows + LMC__CUDA_MAX_JOBS * sizeof *rows;
-    void *arguments[4];
-    arguments[0] = (void *)(uintptr_t)&gpu_rows;
-    arguments[1] = &n;
-    arguments[2] = (void *)(uintptr_t)&gpu_sums;
-    arguments[3] = &c->tables;
-    LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (gpu_rows, rows, n * sizeof *rows, c->stream));
-    LMC__CUDA(c, cuLaunchKernel,
-              (c->sums, (unsigned)lmc__min64(n, (uint64_t)c->n_multiprocessors * 8), 1, 1,
-               LMC__GPU_THREADS, 1, 1, LMC__GPU_SUMS_SHARED, c->stream, arguments, NULL));
-    LMC__CUDA(c, cuMemcpyDtoHAsync_v2, (sums, gpu_sums, n * sizeof *sums, c->stream));
-    LMC__CUDA(c, cuStreamSynchronize, (c->stream));
-    return LMC_OK;
-}
-
 /* The next piece, whose sums are known. */
 static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_walk *w,
                                         const lmc__gpu_sums *sums)
@@ -3545,17 +3972,14 @@ static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_wa
                               LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(&w->file)));
         w->digester.fingerprints = r->fingerprints.data;
     }
-    piece.sum = sums->words;
-    piece.crc = piece.part_crc = ~lmc__crc32c_combine(UINT32_MAX, sums->crc, piece.size);
-    piece.part_size = piece.size;
-    lmc__absorb_piece(&w->digester, &piece, NULL);
+    lmc__absorb_gpu_sums(&w->digester, &piece, sums);
     return w->at == w->end ? lmc__confirm_span(c, r, w) : LMC_OK;
 }
 
 static enum lmc_status lmc__check_whole(lmc_cuda *c, lmc_reader *r)
 {
-    lmc__gpu_piece *const rows = (lmc__gpu_piece *)(void *)c->halves[0].table;
-    lmc__gpu_sums *const sums = (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
+    lmc__gpu_piece *const rows = lmc__gpu_pieces(c);
+    lmc__gpu_sums *const sums = lmc__gpu_sums_of(rows);
     lmc__cuda_walk planner, taker;
     uint32_t i, n;
     memset(&planner, 0, sizeof planner);
@@ -3579,6 +4003,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
 {
     lmc__cuda_half *last = NULL;
     unsigned i;
+    LMC__TRY(lmc__choose_wave_size(c, r));
     LMC__CUDA(c, cuEventRecord, (c->started, c->stream));
     LMC__CUDA(c, cuStreamWaitEvent, (c->own, c->started, 0));
     for (i = 0;; i = !i) {
@@ -3596,7 +4021,9 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
 LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
                                                 const lmc_cuda_part *parts, size_t n, void *stream)
 {
+    const lmc_cuda_base *base;
     enum lmc_status status;
+    size_t i;
     if (!c) return LMC_ERR_ARGUMENT;
     c->message[0] = 0;
     if (!c->tables || !r || (n && !parts) || r->is_salvage)
@@ -3604,6 +4031,13 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
     c->stream = (lmc__cu_stream)stream;
     memset(c->is_passed, 0, sizeof c->is_passed);
     LMC__TRY(lmc__cuda_note(c, lmc__take_parts(c, r, parts, n)));
+    base = lmc__cuda_base_of(c, r);
+    for (i = 0; i < lmc__count_spans(c); i++) {
+        lmc__cuda_span *const span = lmc__span_at(c, i);
+        const lmc_cuda_part *const part = &span->part;
+        span->is_in_place = part->dst == part->base ||
+                            (base && lmc__has_address(base, (uintptr_t)part->dst, part->size));
+    }
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
     /* after an error nothing may be on its way to memory that the caller frees */

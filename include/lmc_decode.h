@@ -49,10 +49,10 @@
  * Define these before including lmc.h, the same in every file:
  *
  *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *   LMC_API              the text before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library and their declarations; any of them go together:
+ * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
@@ -86,7 +86,7 @@
 #endif
 #endif
 
-/* A status must not be ignored. Define it as nothing to be allowed to. */
+/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -115,27 +115,27 @@
  * with it.
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks: the same, behind user.
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
+ * makes an object takes the address for it first. From buffer to buffer the destination comes
+ * first, as with memcpy. Callbacks: the same, after user.
  *
- * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
- * objects may be used at the same time; functions without an object by any thread, at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
+ * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
+ * may be used at the same time. Any thread may call functions without an object at any time.
  *
- * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the shared library that it finds:
+ * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
+ * works with the shared library of any other 1.x:
  *
  *   functions, enums      get new ones, at free numbers. A status that a program does not know is
  *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0: the program was compiled with the very lmc.h that it is linked
- *                         with. Members that an older program lacks have their defaults. Those of a
- *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
- *                         LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word; 0 is its default, or
- *   reserved words        says that the library does not know it. Libraries set them to zero, and
- *                         refuse to write a file or tensor in which they are not:
+ *                         or 0 if program and library were compiled with the same lmc.h. Members
+ *                         that an older program lacks have their defaults. Members that an older
+ *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
+ *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word. 0 is its default, or
+ *   reserved words        means that the library does not know it. The library sets these words to
+ *                         zero, and refuses to write a file or tensor in which they are not:
  *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
@@ -147,13 +147,14 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "1.0.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read, but for
- * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
- * v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of all its minor versions are read, unless they
+ * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
+ * mixed. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -177,7 +178,7 @@ enum lmc_status {
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
-    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
@@ -194,8 +195,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
- * same (spec 4.1), which have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
+ * 4.1), which store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -228,9 +229,9 @@ enum lmc_dtype {
 };
 #define LMC_DTYPE_COUNT 28
 
-/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
+/* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
@@ -239,18 +240,16 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
- * the input, speeds relative to the default. Numbers are stable. */
+ * every machine, and from the default on a higher level never makes a block larger. Percentages are
+ * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
-     * size. */
+    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
-     * to 0.3 %; deltas by up to 1 % of their size. */
+    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
-     * 0.1 %; deltas by up to 1.2 % of their size. */
+    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -270,12 +269,12 @@ typedef struct lmc_parallel {
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
- * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
+ * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
  *
- * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
- * sample says that the block is smaller without it (at level max: where it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
+ * says that the block is smaller without it (at level max: if it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -306,7 +305,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
                                decoding checks it */
-    const void *prediction; /* as said above; or NULL */
+    const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
@@ -319,16 +318,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
- * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
- * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
- * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
- * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
- * BASE_WRONG (another size or other bytes). */
+ * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
+ * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
+ * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -355,7 +354,7 @@ typedef struct lmc_tensor_options {
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, the only option without one. */
+/* The defaults for that dtype, which is the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -364,22 +363,22 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
- * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
+ * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
+ * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 /* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
- * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
- * BASE_MISSING, BASE_WRONG. */
+ * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
+ * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG. */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; the headers of those before it are walked. What lies behind them is not looked
- * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
- * whole tensor, and dst must be apart from it. */
+ * range are decoded; of those before it only the headers are read. Blocks after it are not read,
+ * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
+ * the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
@@ -389,7 +388,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -873,7 +872,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -3120,8 +3119,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -3634,7 +3633,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4237,8 +4236,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -4466,8 +4465,8 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  *     restore   symbols to elements
  *     quantize  elements to symbols; returns the number of exceptions
  *
- * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
- * scale that its prediction, an F32 there, gives. restore may have dst = second.
+ * All n elements have one scale. But if `second` is not NULL and the grid is linear, each element's
+ * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -4480,20 +4479,20 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  *
  * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So what could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
+ * All tiers, compilers and options must give the same bits. So where rounding matters, the code
+ * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
- * may overlap.
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
+ * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
+ * No other arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
- * less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. For
+ * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
+ * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
+ * most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -4504,8 +4503,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
- * is not positive, and then +0 too: 0 times a positive scale. */
+/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
+ * give q = 0, and so +0: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -4518,7 +4517,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -4551,28 +4550,28 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2.
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
+ * a shift by log2.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
- * integer, which is that far from u / divisor at least. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
+ * integer, whose distance from u / divisor is at least 1 / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
- * which has approximations in its place: then the scalar code divides (clang does not tell of
- * -freciprocal-math alone). */
+/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
+ * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
+ * alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -4588,9 +4587,8 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
- * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
- * that.
+/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
+ * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
@@ -4599,7 +4597,7 @@ typedef struct lmc__divisor {
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
  * leaves the rest to the scalar one. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -4623,9 +4621,9 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
- * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
- * (grids.h). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
+ * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
+ * 8). */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -4639,9 +4637,9 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
     memcpy(dst, &v, sizeof v);
 }
 
-/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
- * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow:
+/* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
+ * the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
@@ -4696,8 +4694,8 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
                         grid);
 }
 
-/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
- * low is tested in the loop, where it is the same in all steps. */
+/* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
+ * fill one. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -4983,8 +4981,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -5290,8 +5288,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -5353,8 +5351,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -5384,8 +5382,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -5739,7 +5737,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;

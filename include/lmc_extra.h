@@ -130,7 +130,7 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 /* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
  * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
  * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
 LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #ifndef LMC_NO_QUANTIZE
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
@@ -241,7 +241,7 @@ typedef struct lmc__fit {
     const uint8_t *x, *s;
     /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
      * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
+     * that is not zero, in bits times 2^16; and what is lost; or why it cannot be used. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
@@ -791,8 +791,8 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 
 /* == quantise/fit.h ============================================================================ */
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
- * cannot be quantised well is kept as it is, with the reason: that is no error.
+/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether quantising it pays. A tensor
+ * that cannot be quantised well is kept as it is, with the reason: that is not an error.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -801,22 +801,22 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   a grid that does              a pass for each that is tried           fit_grid.h
+ *   a grid that suffices          a pass for each that is tried           fit_grid.h
  *
- * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
- * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on the number of threads or on
+ * the tier, and no decision on floating point. So the quantiser is the same on every machine.
  *
  * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
  * not correctness. */
 
-/* Elements. Below, scales for each block are not worth it. */
+/* Elements. Smaller tensors are not quantised: the scales of their blocks cost too much. */
 #define LMC__MIN_QUANTIZED 16384u
 /* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
- * as many (LMC__MIN_QUANTIZED). */
+/* Bits per element without loss, times 2^16, of one block from the middle. There are enough
+ * elements for one (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -838,8 +838,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
- * format has no number for is as if it were not said. */
+/* The elements of a row; 256 for a flat shard. Short rows are joined to at least 16. A number that
+ * the format cannot store is ignored. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -847,13 +847,12 @@ static uint64_t lmc__get_group_size(uint64_t group)
     return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
 }
 
-/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First
- * moments are of updates about as large as 1: their grid is linear.
+/* The kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments have
+ * one, too, since none may become zero: updates are divided by their roots. Updates, of which first
+ * moments are made, are about as large as 1: their grid is linear.
  *
- * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
- * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
- * 128. */
+ * It starts as the finest grid. But a logarithmic one has the step that follows from its bound; if
+ * bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -866,7 +865,7 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     if (q->grid.is_log) {
         q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
                                : lmc__log_step(lmc__get_bound(o), o->measure);
-        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
+        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 has 16 bits less */
         if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
     }
     lmc__reset_grid(&q->grid);
@@ -895,7 +894,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return LMC_OK;
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not need a
  * prediction itself. */
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
@@ -948,7 +947,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
+    /* With bits no error is bounded: the use of the moments says how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -965,7 +964,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
-    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
+    /* A tensor that is kept as it is has lost nothing, whatever was measured before. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
@@ -980,10 +979,10 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *
  *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
  *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
+ *     end        the caller waits until n_left is 0: all tasks have returned
  *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, and each takes much longer
+ * than locking: one lock for all is no bottleneck. */
 #ifdef LMC_PTHREADS
 #include <pthread.h>
 
@@ -1227,9 +1226,9 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
- * the old file knows. With it the same elements come out, and about the same size. Blocks that come
- * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
+ * file knows. With it the same elements come out, and about the same size. Blocks that come out
+ * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
  * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
@@ -1363,7 +1362,7 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 }
 
 /* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction lies, which whoever codes it again must give. */
+ * prediction is, which is needed to code it again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -1402,7 +1401,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* Who does not ask for the twin cannot give the prediction. */
+    /* A caller that does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
@@ -1509,7 +1508,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer is of no use, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after an error of any of its calls. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1751,8 +1750,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
 }
 
 /* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
- * hashes of content, too. */
+ * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
+ * the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

@@ -48,10 +48,10 @@
  * Define these before including lmc.h, the same in every file:
  *
  *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *   LMC_API              the text before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library and their declarations; any of them go together:
+ * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
@@ -86,7 +86,7 @@
 #endif
 #endif
 
-/* A status must not be ignored. Define it as nothing to be allowed to. */
+/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -115,27 +115,27 @@
  * with it.
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks: the same, behind user.
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
+ * makes an object takes the address for it first. From buffer to buffer the destination comes
+ * first, as with memcpy. Callbacks: the same, after user.
  *
- * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
- * objects may be used at the same time; functions without an object by any thread, at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
+ * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
+ * may be used at the same time. Any thread may call functions without an object at any time.
  *
- * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the shared library that it finds:
+ * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
+ * works with the shared library of any other 1.x:
  *
  *   functions, enums      get new ones, at free numbers. A status that a program does not know is
  *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0: the program was compiled with the very lmc.h that it is linked
- *                         with. Members that an older program lacks have their defaults. Those of a
- *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
- *                         LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word; 0 is its default, or
- *   reserved words        says that the library does not know it. Libraries set them to zero, and
- *                         refuse to write a file or tensor in which they are not:
+ *                         or 0 if program and library were compiled with the same lmc.h. Members
+ *                         that an older program lacks have their defaults. Members that an older
+ *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
+ *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word. 0 is its default, or
+ *   reserved words        means that the library does not know it. The library sets these words to
+ *                         zero, and refuses to write a file or tensor in which they are not:
  *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
@@ -147,13 +147,14 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "1.0.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read, but for
- * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
- * v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of all its minor versions are read, unless they
+ * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
+ * mixed. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -177,7 +178,7 @@ enum lmc_status {
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
-    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
@@ -194,8 +195,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
- * same (spec 4.1), which have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
+ * 4.1), which store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -228,9 +229,9 @@ enum lmc_dtype {
 };
 #define LMC_DTYPE_COUNT 28
 
-/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
+/* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
@@ -239,18 +240,16 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
- * the input, speeds relative to the default. Numbers are stable. */
+ * every machine, and from the default on a higher level never makes a block larger. Percentages are
+ * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
-     * size. */
+    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
-     * to 0.3 %; deltas by up to 1 % of their size. */
+    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
-     * 0.1 %; deltas by up to 1.2 % of their size. */
+    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -270,8 +269,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
- * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or the error that the calling function then
+ * returns: best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -281,12 +280,12 @@ typedef struct lmc_source {
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
- * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
+ * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
  *
- * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
- * sample says that the block is smaller without it (at level max: where it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
+ * says that the block is smaller without it (at level max: if it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -317,7 +316,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
                                decoding checks it */
-    const void *prediction; /* as said above; or NULL */
+    const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
@@ -330,16 +329,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
- * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
- * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
- * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
- * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
- * BASE_WRONG (another size or other bytes). */
+ * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
+ * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
+ * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -348,22 +347,21 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
- * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
- * stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
- * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
- * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
- * include/lmc_extra.h.
+ * For the moments of an optimizer, which take most of a training checkpoint but need little
+ * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
+ * the numbers of these. The loss is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
+ * updates, m / (sqrt(v) + eps), if the second moment is given; else in proportion to their group,
+ * as all other tensors. NaN, infinities, -0, subnormals and negative second moments survive
+ * exactly. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds one.
  *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
- * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding one is
+ * LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
-/* Of errors. Numbers are stable. */
+/* How an error is measured. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    /* For moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
     /* The largest change of an element, over the element: a hard bound. Exceptions do not
      * change. */
@@ -371,9 +369,9 @@ enum lmc_measure {
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
- * moments they are estimates: within a percent or two where errors have nothing to do with the size
- * of the updates; up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. For second
+ * moments they are estimates: within a percent or two if the errors do not depend on the size of
+ * the updates; up to 20 % too low if a few updates outweigh all others. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -401,7 +399,7 @@ typedef struct lmc_tensor_options {
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, the only option without one. */
+/* The defaults for that dtype, which is the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -410,22 +408,22 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
- * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
+ * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
+ * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 /* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
- * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
- * BASE_MISSING, BASE_WRONG. */
+ * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
+ * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG. */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; the headers of those before it are walked. What lies behind them is not looked
- * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
- * whole tensor, and dst must be apart from it. */
+ * range are decoded; of those before it only the headers are read. Blocks after it are not read,
+ * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
+ * the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
@@ -436,9 +434,9 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
- * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks that:
+ * escape strings before you print them. If a stream claims to have read more than was asked for,
+ * that is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -453,24 +451,24 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    uint64_t size;         /* bytes. For known dtypes: product of shape, times bits, over 8 */
     /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
-     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. If it
+     * was fitted with a second moment, twin says where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
+    /* Writer only: the parts of the base to code it against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
- * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
- * only size. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
+ * base, from `offset` on. Parts follow one another; what comes after the last one is coded by
+ * itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
@@ -479,9 +477,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
- * before, and must not have a twin themselves. */
+/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
+ * from. It then takes almost nothing. A wrong claim costs only size. These bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -490,7 +488,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
+    enum lmc_conversion conversion; /* if not NONE: from twice as many bytes, to nearest even */
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -509,8 +507,8 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
-    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
-     * file is its path. One with a twin shares nothing with other small ones (group_files). */
+    /* Writer only, for a file of known size without tensors: as for tensors. The name of such a
+     * file is its path. One with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     const struct lmc_twin *twin;
@@ -538,9 +536,9 @@ typedef struct lmc_memory {
 } lmc_memory;
 
 /* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
- * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
- * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
- * in the file of the same path); files without tensors by path. */
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
+ * fingerprint is needed, in any form. Tensors are matched by name, dtype and size (of several, the
+ * one in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -557,9 +555,9 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
- * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
- * larger than the C library can say). */
+/* Open files, in binary mode. The caller closes them (fclose may fail). A source seeks; its size is
+ * taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C
+ * library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -606,36 +604,37 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. fingerprint: gets that of the snapshot; or NULL.
+/* Restores every file of the snapshot, in order. Everything is checked only when this has returned
+ * LMC_OK: keep the output apart until then. fingerprint: gets that of the snapshot; or NULL.
  * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
- * With a parallel, the stream's read() and write() are called by any of the workers: at the same
- * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
- * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
- * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ * With a parallel, any of the workers calls the stream's read(), and write(): perhaps both at the
+ * same time, but neither twice. begin_file and end_file are called by the caller's thread, while
+ * nothing else runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK,
+ * and all that say what is wrong with the input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
- * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
- * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
- * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
+ * BASE_MISSING then means that all that can be checked without the base is intact. The content was
+ * not checked, nor fingerprints and CRCs of files (end_file gets 0). READ_BACK means the same for a
+ * snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written.
- *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- *   lies outside of it.
- * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
- *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
- * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
- *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
- *   beyond the end: ARGUMENT.
- * - After any error what was written stays, and the target is neither the one nor the other: go on
- *   later, with an intact copy of the same delta. */
+ * - The base: options->base is not used. The caller checks the base's fingerprint, or relies on the
+ *   CRC of each block's content, which is compared before the block is written. begin_file() must
+ *   refuse a file whose path, kind or size differs from the base's, and read_back() must refuse
+ *   what lies outside of a file.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies cannot
+ *   be decoded any more. So first store what write() gets in another place, synced, until it is in
+ *   the target.
+ * - Going on: done_size of the next attempt may be the sum of the sizes that write() got. If the
+ *   bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or beyond
+ *   the end: ARGUMENT.
+ * - After any error what was written stays, and the target is half old and half new: go on later,
+ *   with an intact copy of the same delta. */
 LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                 const lmc_restore_options *options);
 
@@ -651,12 +650,13 @@ typedef struct lmc_reader_options {
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
-     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not. It
+     * does not protect against forgers. 1: without this check, which takes some 5 % of the
+     * instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
-     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
-     * only once. */
+     * thread may use it meanwhile. So a chain of deltas in which each is the lender of the next
+     * needs buffers only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
@@ -664,14 +664,13 @@ typedef struct lmc_reader_options {
     uint64_t parallel_reads;
 } lmc_reader_options;
 
-/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
- * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
- * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
- * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
- * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
- * takes the base (LMC_ERR_BASE_MISSING). */
+/* Reads and checks the trailer and the index. They are in the last 64 KiB, if there are up to about
+ * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
+ * max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code, in a chain
+ * for each link; with parallel_reads one for each block. Of files of more than 8,000 blocks, one
+ * more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and its name for
+ * each tensor, 16 for each block that was looked up; while reading, blocks as the writer, and up to
+ * 16 MiB of code. A delta can be listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -683,9 +682,9 @@ typedef struct lmc_snapshot_info {
     uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
     int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
-    unsigned format_minor; /* of the version that it was written by */
+    unsigned format_minor; /* of the version that wrote it */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
-    uint64_t has_records;  /* 1: it has extension records, which this library passes over */
+    uint64_t has_records;  /* 1: it has extension records, which this library skips */
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -699,8 +698,8 @@ LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *fi
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
- * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
- * for each snapshot of the chain, as only of hostile files. */
+ * each. LMC_ERR_LIMIT: to predict them, more than 64 * (size + 2^22) bytes would be decoded for
+ * each snapshot of the chain, as only hostile files need. */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -712,10 +711,10 @@ LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const 
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
 LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
-/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
- * are in another order than in the base, a block may be decoded for each of them, and the factors
- * of such links multiply: restore such a base to files first. */
+/* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
+ * else meanwhile. A chain of deltas takes time in proportion to its length. But where many small
+ * tensors are in another order than in the base, a block may be decoded for each of them, and the
+ * factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
@@ -743,8 +742,8 @@ typedef struct lmc_compress_options {
 } lmc_compress_options;
 
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
- * NOT_ONE_FILE. */
+ * is not one tensor), as the file claims: set a limit for files of strangers (options). Errors: as
+ * lmc_reader_open; NOT_ONE_FILE. */
 LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                  enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
@@ -755,7 +754,7 @@ LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const voi
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
  * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
- * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, such as safetensors.)
  * Errors: READ, WRITE, and those above. */
 LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
                                const lmc_compress_options *options);
@@ -767,7 +766,7 @@ LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -1325,7 +1324,7 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows of the memory around its block, and who reads it. */
+/* What a decoding kernel knows about the memory around its block, and about its readers. */
 typedef struct lmc__streaming {
     int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
                   it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
@@ -3648,8 +3647,8 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * is streamed, and its last 32 bytes are stored where they belong.
  *
  * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other
- * threads in any order: whoever asked for them puts LMC__FENCE_STREAMS behind (get_planes.h). */
+ * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
+ * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
 
 /* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
@@ -4162,7 +4161,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+ * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4765,8 +4764,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants
- * one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for access to single
+ * ones. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -5048,8 +5047,8 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
  *     restore   symbols to elements
  *     quantize  elements to symbols; returns the number of exceptions
  *
- * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
- * scale that its prediction, an F32 there, gives. restore may have dst = second.
+ * All n elements have one scale. But if `second` is not NULL and the grid is linear, each element's
+ * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -5062,20 +5061,20 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
  *
  * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So what could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
+ * All tiers, compilers and options must give the same bits. So where rounding matters, the code
+ * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
- * may overlap.
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
+ * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
+ * No other arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
- * less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. For
+ * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
+ * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
+ * most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -5086,8 +5085,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
- * is not positive, and then +0 too: 0 times a positive scale. */
+/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
+ * give q = 0, and so +0: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -5100,7 +5099,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -5133,28 +5132,28 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2.
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
+ * a shift by log2.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
- * integer, which is that far from u / divisor at least. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
+ * integer, whose distance from u / divisor is at least 1 / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
- * which has approximations in its place: then the scalar code divides (clang does not tell of
- * -freciprocal-math alone). */
+/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
+ * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
+ * alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -5170,9 +5169,8 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
- * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
- * that.
+/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
+ * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
@@ -5181,7 +5179,7 @@ typedef struct lmc__divisor {
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
  * leaves the rest to the scalar one. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -5205,9 +5203,9 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
- * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
- * (grids.h). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
+ * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
+ * 8). */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -5221,9 +5219,9 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
     memcpy(dst, &v, sizeof v);
 }
 
-/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
- * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow:
+/* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
+ * the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
@@ -5278,8 +5276,8 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
                         grid);
 }
 
-/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
- * low is tested in the loop, where it is the same in all steps. */
+/* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
+ * fill one. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -5569,8 +5567,8 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
@@ -5914,8 +5912,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it. */
+/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
+ * owns it, with codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
@@ -5977,8 +5975,8 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
- * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
+ * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
@@ -6008,8 +6006,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
- * kept from one block to the next.
+ * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
+ * Nothing is kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6363,7 +6361,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -8553,7 +8551,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name,
     return i;
 }
 
-/* name and fingerprint stay with whoever has them. */
+/* name and fingerprint are not copied. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *fingerprint, size_t file_number,
                                         const lmc_tensor *tensor)
@@ -8661,7 +8659,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
  * made of. Checks come before use, field by field. */
 
-/* The header of a section; whoever reads the body compares body_crc. */
+/* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint64_t size;
@@ -8683,7 +8681,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What does not matter to who does not know it. */
+/* What a reader may ignore if it does not know it. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -8717,8 +8715,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left), but for varints: taking checks nothing. */
+/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
+ * lmc__left that they are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -9355,7 +9353,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
+/* Only what an entry cannot express is refused here; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -10346,9 +10344,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* One to be filled from that byte on: that which ends there, so that who reads on does not drive
- * out the others; else that which was not used for longest. *follows: how many bytes it has that
- * end there. */
+/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
+ * the others; else the one that was not used for longest. *follows: how many bytes it has that end
+ * there. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {

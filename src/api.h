@@ -4,10 +4,10 @@
  * Define these before including lmc.h, the same in every file:
  *
  *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              what stands before each public function. Default: nothing, or static with
+ *   LMC_API              the text before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library and their declarations; any of them go together:
+ * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
@@ -43,7 +43,7 @@
 #endif
 #endif
 
-/* A status must not be ignored. Define it as nothing to be allowed to. */
+/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -72,27 +72,27 @@
  * with it.
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks: the same, behind user.
+ * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
+ * makes an object takes the address for it first. From buffer to buffer the destination comes
+ * first, as with memcpy. Callbacks: the same, after user.
  *
- * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
- * objects may be used at the same time; functions without an object by any thread, at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
+ * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
+ * may be used at the same time. Any thread may call functions without an object at any time.
  *
- * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the shared library that it finds:
+ * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
+ * works with the shared library of any other 1.x:
  *
  *   functions, enums      get new ones, at free numbers. A status that a program does not know is
  *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0: the program was compiled with the very lmc.h that it is linked
- *                         with. Members that an older program lacks have their defaults. Those of a
- *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
- *                         LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word; 0 is its default, or
- *   reserved words        says that the library does not know it. Libraries set them to zero, and
- *                         refuse to write a file or tensor in which they are not:
+ *                         or 0 if program and library were compiled with the same lmc.h. Members
+ *                         that an older program lacks have their defaults. Members that an older
+ *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
+ *                         impossible size is LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word. 0 is its default, or
+ *   reserved words        means that the library does not know it. The library sets these words to
+ *                         zero, and refuses to write a file or tensor in which they are not:
  *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
@@ -104,13 +104,14 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "1.0.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read, but for
- * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
- * v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of all its minor versions are read, unless they
+ * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0": another one than LMC_VERSION tells a mixed build. */
+/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
+ * mixed. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -134,7 +135,7 @@ enum lmc_status {
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
     LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
-    LMC_ERR_NOT_LMC = 20,      /* no LMC file: wrong magic */
+    LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
@@ -151,8 +152,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
- * same (spec 4.1), which have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
+ * 4.1), which store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -185,9 +186,9 @@ enum lmc_dtype {
 };
 #define LMC_DTYPE_COUNT 28
 
-/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
+/* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for an unknown number. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
+/* The dtype of that name; LMC_AUTO for any other name, and for NULL. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
@@ -196,18 +197,16 @@ LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
 /* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
- * the input, speeds relative to the default. Numbers are stable. */
+ * every machine, and from the default on a higher level never makes a block larger. Percentages are
+ * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
-     * size. */
+    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders do not: 0.4 and 0.9 of the speed or more. Smaller by 0.02
-     * to 0.3 %; deltas by up to 1 % of their size. */
+    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest: 0.2 and, of deltas, two thirds of the speed. Smaller than MAX by less than
-     * 0.1 %; deltas by up to 1.2 % of their size. */
+    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+     * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
@@ -227,8 +226,8 @@ typedef struct lmc_parallel {
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
- * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or the error that the calling function then
+ * returns: best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -238,12 +237,12 @@ typedef struct lmc_source {
 
 /* -- layer 1: blocks --
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
- * that of its payload: so damage is found without the prediction, and told from a wrong one.
+ * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
+ * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
  *
- * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
- * sample says that the block is smaller without it (at level max: where it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
+ * says that the block is smaller without it (at level max: if it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -274,7 +273,7 @@ typedef struct lmc_block_options {
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
                                decoding checks it */
-    const void *prediction; /* as said above; or NULL */
+    const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
@@ -289,23 +288,23 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 
 #ifndef LMC_NO_ENCODER
 /* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
- * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
- * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+ * NULL: it has the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time O(size).
+ * Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
 LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
 #endif
 
-/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
- * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
- * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
- * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
- * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
- * BASE_WRONG (another size or other bytes). */
+ * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
+ * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
+ * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
+ * intact), BASE_WRONG (another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -314,22 +313,21 @@ typedef struct lmc_quantizer lmc_quantizer;
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* -- quantisers: lossy, on request --
- * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
- * little: a quantiser replaces each element by the nearest of a few values, of which the codec then
- * stores numbers. What was lost is measured and stored with the tensor. Second moments are
- * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
- * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
- * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit, which finds a quantiser for a tensor, is in
- * include/lmc_extra.h.
+ * For the moments of an optimizer, which take most of a training checkpoint but need little
+ * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
+ * the numbers of these. The loss is measured and stored with the tensor. Second moments are
+ * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
+ * updates, m / (sqrt(v) + eps), if the second moment is given; else in proportion to their group,
+ * as all other tensors. NaN, infinities, -0, subnormals and negative second moments survive
+ * exactly. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds one.
  *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
- * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding one is
+ * LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
-/* Of errors. Numbers are stable. */
+/* How an error is measured. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    /* For moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
     /* The largest change of an element, over the element: a hard bound. Exceptions do not
      * change. */
@@ -337,9 +335,9 @@ enum lmc_measure {
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
- * moments they are estimates: within a percent or two where errors have nothing to do with the size
- * of the updates; up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. For second
+ * moments they are estimates: within a percent or two if the errors do not depend on the size of
+ * the updates; up to 20 % too low if a few updates outweigh all others. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -363,8 +361,8 @@ typedef struct lmc_quantizer_info {
 LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
- * second time changes nothing. Errors: ARGUMENT. */
+ * give. second: the same bytes of the second moment, as decoded, if the quantizer was fitted with
+ * one; else NULL. Applying it again changes nothing. Errors: ARGUMENT. */
 LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
                                size_t size, const void *second);
 #endif
@@ -389,7 +387,7 @@ typedef struct lmc_tensor_options {
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, the only option without one. */
+/* The defaults for that dtype, which is the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -398,9 +396,9 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
- * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
+ * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
+ * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
@@ -415,15 +413,15 @@ LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const 
 
 /* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
- * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
- * BASE_MISSING, BASE_WRONG. */
+ * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
+ * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
+ * BASE_WRONG. */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; the headers of those before it are walked. What lies behind them is not looked
- * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
- * whole tensor, and dst must be apart from it. */
+ * range are decoded; of those before it only the headers are read. Blocks after it are not read,
+ * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
+ * the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
@@ -434,9 +432,9 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
- * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
- * than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks that:
+ * escape strings before you print them. If a stream claims to have read more than was asked for,
+ * that is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -451,24 +449,24 @@ typedef struct lmc_tensor {
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size; /* bytes. Of known dtypes exactly the product of shape times bits, over 8 */
+    uint64_t size;         /* bytes. For known dtypes: product of shape, times bits, over 8 */
     /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
-     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. If it
+     * was fitted with a second moment, twin says where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
+    /* Writer only: the parts of the base to code it against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
- * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
- * only size. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
+ * base, from `offset` on. Parts follow one another; what comes after the last one is coded by
+ * itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
@@ -477,9 +475,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
- * before, and must not have a twin themselves. */
+/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
+ * from. It then takes almost nothing. A wrong claim costs only size. These bytes must have been
+ * written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -488,7 +486,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
+    enum lmc_conversion conversion; /* if not NONE: from twice as many bytes, to nearest even */
 } lmc_twin;
 /* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -507,8 +505,8 @@ typedef struct lmc_file {
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
-    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
-     * file is its path. One with a twin shares nothing with other small ones (group_files). */
+    /* Writer only, for a file of known size without tensors: as for tensors. The name of such a
+     * file is its path. One with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     const struct lmc_twin *twin;
@@ -536,9 +534,9 @@ typedef struct lmc_memory {
 } lmc_memory;
 
 /* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
- * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
- * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
- * in the file of the same path); files without tensors by path. */
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
+ * fingerprint is needed, in any form. Tensors are matched by name, dtype and size (of several, the
+ * one in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -555,9 +553,9 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
- * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
- * larger than the C library can say). */
+/* Open files, in binary mode. The caller closes them (fclose may fail). A source seeks; its size is
+ * taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C
+ * library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
@@ -576,27 +574,27 @@ typedef struct lmc_writer_options {
     unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of wide ones fewer:
                             blocks have 4 MiB at most; 0: as tensors */
     enum lmc_level level;
-    /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
+    /* 1: tensors may have a quantizer. The file's header, which is written first, says so. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
      * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
-     * for each. 4 MiB of them wait in memory; those that are alike should come one after another.
-     * With a base those that the base has are written by themselves, as long as the snapshot may be
-     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+     * for each. Up to 4 MiB of them wait in memory. Add similar ones one after another. Files that
+     * the base has, too, do not share: so the snapshot can be restored over it
+     * (lmc_reader_can_restore_in_place). 2: these share, too, and it cannot. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
     /* For twins, or NULL: reads what was written earlier, from where the caller has it (before or
-     * after it was quantised). With it, restoring wants a read_back, too. */
+     * after it was quantised). With it, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far: they rise, and the last call has all. What is not LMC_OK ends the
-     * writer. */
+    /* Or NULL. Called by the caller's thread about once a wave of blocks, with the number of bytes
+     * coded so far. It rises, and the last call gives the total. If it does not return LMC_OK, the
+     * writer ends. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -614,12 +612,11 @@ typedef struct lmc_writer_options {
  *   in flight        12 bytes for each tensor that begins in a block
  *   with group_files the small files that wait, up to 4 MiB and a block
  *
- * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
- * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
- * twice at once. */
+ * The sink may get bytes one wave of blocks later. With a parallel, any of its workers calls the
+ * sink, perhaps while the stream of lmc_writer_write_stream is called, but never two at once. */
 LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                            const lmc_writer_options *options);
-/* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
+/* Begins a file. *file is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
                                  enum lmc_dtype default_dtype);
@@ -659,9 +656,8 @@ LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc
 LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
                                    size_t size);
 /* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
- * letter, not "hash". To take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
- * ARGUMENT, LIMIT, MEMORY. */
+ * letter, not "hash". For copying sections when a snapshot is coded again (lmc_reader_get_section),
+ * if their fourth letter is not upper-case. Held in memory. Errors: ARGUMENT, LIMIT, MEMORY. */
 LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
                                   size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
@@ -719,36 +715,37 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Only when this has returned LMC_OK is everything
- * checked: keep what was written aside until then. fingerprint: gets that of the snapshot; or NULL.
+/* Restores every file of the snapshot, in order. Everything is checked only when this has returned
+ * LMC_OK: keep the output apart until then. fingerprint: gets that of the snapshot; or NULL.
  * Memory: as the writer with a stream. The stream is read ahead, to its end.
  *
- * With a parallel, the stream's read() and write() are called by any of the workers: at the same
- * time, but neither twice at once. begin_file and end_file are called by the caller's thread,
- * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
- * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
+ * With a parallel, any of the workers calls the stream's read(), and write(): perhaps both at the
+ * same time, but neither twice. begin_file and end_file are called by the caller's thread, while
+ * nothing else runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK,
+ * and all that say what is wrong with the input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
- * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
- * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
- * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
+ * BASE_MISSING then means that all that can be checked without the base is intact. The content was
+ * not checked, nor fingerprints and CRCs of files (end_file gets 0). READ_BACK means the same for a
+ * snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written.
- *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
- *   lies outside of it.
- * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
- *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
- * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
- *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
- *   beyond the end: ARGUMENT.
- * - After any error what was written stays, and the target is neither the one nor the other: go on
- *   later, with an intact copy of the same delta. */
+ * - The base: options->base is not used. The caller checks the base's fingerprint, or relies on the
+ *   CRC of each block's content, which is compared before the block is written. begin_file() must
+ *   refuse a file whose path, kind or size differs from the base's, and read_back() must refuse
+ *   what lies outside of a file.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies cannot
+ *   be decoded any more. So first store what write() gets in another place, synced, until it is in
+ *   the target.
+ * - Going on: done_size of the next attempt may be the sum of the sizes that write() got. If the
+ *   bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or beyond
+ *   the end: ARGUMENT.
+ * - After any error what was written stays, and the target is half old and half new: go on later,
+ *   with an intact copy of the same delta. */
 LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                 const lmc_restore_options *options);
 
@@ -764,12 +761,13 @@ typedef struct lmc_reader_options {
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
-     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not. It
+     * does not protect against forgers. 1: without this check, which takes some 5 % of the
+     * instructions. */
     int skip_fingerprints;
     /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
-     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
-     * only once. */
+     * thread may use it meanwhile. So a chain of deltas in which each is the lender of the next
+     * needs buffers only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
@@ -777,14 +775,13 @@ typedef struct lmc_reader_options {
     uint64_t parallel_reads;
 } lmc_reader_options;
 
-/* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
- * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
- * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
- * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
- * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
- * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
- * takes the base (LMC_ERR_BASE_MISSING). */
+/* Reads and checks the trailer and the index. They are in the last 64 KiB, if there are up to about
+ * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
+ * max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code, in a chain
+ * for each link; with parallel_reads one for each block. Of files of more than 8,000 blocks, one
+ * more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and its name for
+ * each tensor, 16 for each block that was looked up; while reading, blocks as the writer, and up to
+ * 16 MiB of code. A delta can be listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -796,9 +793,9 @@ typedef struct lmc_snapshot_info {
     uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE]; /* all zero if it has no base */
     int has_base;                                   /* 1: it is a delta */
     uint64_t features;     /* bits of Incompatible: what the file may use (spec 3.1) */
-    unsigned format_minor; /* of the version that it was written by */
+    unsigned format_minor; /* of the version that wrote it */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
-    uint64_t has_records;  /* 1: it has extension records, which this library passes over */
+    uint64_t has_records;  /* 1: it has extension records, which this library skips */
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
@@ -812,8 +809,8 @@ LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *fi
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
 /* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
- * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
- * for each snapshot of the chain, as only of hostile files. */
+ * each. LMC_ERR_LIMIT: to predict them, more than 64 * (size + 2^22) bytes would be decoded for
+ * each snapshot of the chain, as only hostile files need. */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
@@ -825,10 +822,10 @@ LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const 
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
 LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
-/* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
- * are in another order than in the base, a block may be decoded for each of them, and the factors
- * of such links multiply: restore such a base to files first. */
+/* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
+ * else meanwhile. A chain of deltas takes time in proportion to its length. But where many small
+ * tensors are in another order than in the base, a block may be decoded for each of them, and the
+ * factors of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
@@ -858,15 +855,15 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
- * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. If size is a
+ * multiple of the dtype's, the bytes become one nameless tensor, which tells the dtype. Errors:
  * ARGUMENT, DST_TOO_SMALL, MEMORY. */
 LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
                         enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
- * NOT_ONE_FILE. */
+ * is not one tensor), as the file claims: set a limit for files of strangers (options). Errors: as
+ * lmc_reader_open; NOT_ONE_FILE. */
 LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                  enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
@@ -877,7 +874,7 @@ LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const voi
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
  * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
- * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, such as safetensors.)
  * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
 LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
@@ -893,7 +890,7 @@ LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
 /* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers tell no order: a tier that is added gets a free one. */
+/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,

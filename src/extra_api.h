@@ -95,7 +95,7 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 /* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
  * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
  * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
 LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #ifndef LMC_NO_QUANTIZE
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small

@@ -482,7 +482,7 @@ class Refusals(ApplyCase):
         steps = [{"a": bytes(300), "x": weights, "z": bytes(300)}, {"a": bytes(300), "x": flipped(weights, random.Random(1), 2), "z": bytes(300)}]
         self.make_chain(steps, "--opaque")
         good = self.read("d1")
-        places = [int(m, 16) for m in re.findall(r"([0-9A-F]+)  \(\d+ bytes\) +Payload\n", self.lmc("dump", "d1").stdout.decode())]
+        places = [int(m, 16) for m in re.findall(r"([0-9A-F]+)  \(\d+ bytes\) +Payload\n", self.dump("d1"))]
         self.assertEqual(len(places), 3)
         for place in places:
             self.write("bad", good[:place] + bytes([good[place] ^ 4]) + good[place + 1:])
@@ -493,7 +493,7 @@ class Refusals(ApplyCase):
 
     def headers_of_blocks(self, name):
         """Where they are, by what dump prints."""
-        return [int(m, 16) for m in re.findall(r"-- block --\n([0-9A-F]+) ", self.lmc("dump", name).stdout.decode())]
+        return [int(m, 16) for m in re.findall(r"-- block --\n([0-9A-F]+) ", self.dump(name))]
 
     def test_damage_is_found_before_anything_is_written(self):
         """The deltas before the damaged one, and the blocks before the damaged block, were applied, and no place was named."""

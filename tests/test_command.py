@@ -9,10 +9,12 @@ SPDX-License-Identifier: MIT
 """
 import fcntl
 import hashlib
+import io
 import json
 import os
 import pty
 import random
+import re
 import resource
 import shutil
 import signal
@@ -169,6 +171,13 @@ class Case(unittest.TestCase):
         if code in (1, 3):
             self.assertRegex(text, r"^lmc: ")
         return p
+
+    def dump(self, *args, code=0, says="", stdin=b""):
+        """What spec/dump.py prints."""
+        p = subprocess.run([sys.executable, os.path.join(ROOT, "spec", "dump.py"), *args], cwd=self.dir, input=stdin, capture_output=True, timeout=600)
+        self.assertEqual(p.returncode, code, p.stderr)
+        self.assertIn(says, p.stderr.decode())
+        return p.stdout.decode()
 
     def listing(self, name, *args):
         return json.loads(self.lmc("-l", "--json", name, *args).stdout)
@@ -1596,7 +1605,7 @@ class BadSnapshots(Case):
                 self.lmc(*args, path, code=1, says=says)
             with open(path, "rb") as f:
                 self.lmc("-t", stdin=f.read(), code=1, says=says)
-        self.lmc("dump", os.path.join(ROOT, "spec", "vectors", "invalid", "section_critical_sign.lmc"), code=1, says="the section SIGN is unknown")
+        self.dump(os.path.join(ROOT, "spec", "vectors", "invalid", "section_critical_sign.lmc"), code=1, says="the section SIGN is unknown")
 
     def test_blocks_in_the_wrong_order(self):
         data = random.Random(3).randbytes(400000)
@@ -1667,7 +1676,7 @@ class Dump(Case):
         seen = set()
         for name in names[::4]:
             path = self.vector("valid", name)
-            text, at = self.lmc("dump", path).stdout.decode(), 0
+            text, at = self.dump(path), 0
             self.assertNotIn("!!", text, name)
             for line in text.splitlines():
                 if line.startswith("      -- "):
@@ -1681,7 +1690,7 @@ class Dump(Case):
             self.assertIn(name, page)
         self.assertTrue({"Payload_CRC", "Snapshot_Fingerprint", "Stored_Size", "Dtype_String", "Mtime_Nanoseconds", "N_Segments", "Key_Size", "Tag", "Error", "Payload"} <= seen)
         with open(path, "rb") as f:
-            self.assertEqual(self.lmc("dump", "-", stdin=f.read()).stdout.decode(), text)
+            self.assertEqual(self.dump("-", stdin=f.read()), text)
 
     def test_bad_vectors(self):
         """They are told as far as a dump looks."""
@@ -1690,8 +1699,7 @@ class Dump(Case):
                                  ("magic_of_drafts", 1, "draft of the format"), ("magic_of_1_0_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
                                  ("incompatible_bit_4", 1, "Incompatible bit 4 is unknown: of a newer version"), ("records_critical_run", 1, "Tag 1 is unknown"),
                                  ("run_prediction_6", 1, "Prediction is unknown"), ("block_layout_3", 1, "Width or Coding is unknown")):
-            p = self.lmc("dump", self.vector("invalid", name), code=code, says=says)
-            self.assertIn(b"  !! ", p.stdout, name)
+            self.assertIn("  !! ", self.dump(self.vector("invalid", name), code=code, says=says), name)
 
     def test_every_cut_and_flip(self):
         with open(self.vector("valid", "example_gaps"), "rb") as f:
@@ -1702,7 +1710,37 @@ class Dump(Case):
             self.assertIn(self.run_on(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1:]), (0, 1, 3), at)
 
     def run_on(self, data):
-        return subprocess.run([LMC, "dump", "-"], input=data, capture_output=True, timeout=60).returncode
+        sys.path.insert(0, os.path.join(ROOT, "spec"))
+        import dump
+        sys.path.pop(0)
+        return dump.Dump(io.BufferedReader(io.BytesIO(data)), lambda text: None).all()
+
+    def test_headers(self):
+        """Payloads are passed over: damage there is not found, the end of the file is."""
+        self.write("a", random.Random(1).randbytes(300000))
+        self.lmc("a")
+        good = self.read("a.lmc")
+        at = int(re.findall(r"([0-9A-F]+)  \(\d+ bytes\) +Payload\n", self.dump("a.lmc"))[0], 16)
+        self.assertEqual(self.dump("--headers", "a.lmc"), self.dump("a.lmc"))
+        self.write("a.lmc", good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+        self.dump("a.lmc", code=3, says="Content_CRC should be")
+        self.dump("--headers", "a.lmc")
+        self.write("a.lmc", good[:at + 1000])
+        self.dump("--headers", "a.lmc", code=3, says="at byte %d: the file ends here, within Payload" % (at + 1000))
+        self.dump("--header", "a.lmc", code=2, says="Usage")
+        self.dump("none.lmc", code=1, says="No such file")
+        with subprocess.Popen([sys.executable, os.path.join(ROOT, "spec", "dump.py"), self.vector("valid", "group_many")], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+            p.stdout.close()
+            self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))
+
+    def test_a_field_longer_than_its_body(self):
+        """The verb that was before read behind its buffer."""
+        with open(self.vector("valid", "example_gaps"), "rb") as f:
+            header = f.read(64)
+        body = b"\1\0\0\xD0\x0F" + b"p" * 1500  # a path of 2,000 bytes
+        self.write("p.lmc", header + b"FILE" + struct.pack("<QII", len(body), 0, 0) + body)
+        self.assertIn("(1500 bytes)", self.dump("p.lmc", code=3, says="Head_CRC should be"))
+        self.assertIn("!! the body ends within Path_Rest", self.dump("p.lmc", code=3))
 
 
 class Bases(Case):

@@ -598,6 +598,312 @@ static void test_delta(lmc_cuda *cuda, const t_model *old, const t_model *model,
     lmc_reader_free(with_base);
 }
 
+/* Waves that it takes to read all tensors of a model. */
+static long count_waves(lmc_cuda *cuda, const t_model *model, t_memory *file)
+{
+    lmc_reader *const reader = open_memory(file, NULL, NULL);
+    const long before = gpu.fake_cuda_count("cuEventSynchronize");
+    wanted w;
+    w.n = 0;
+    want_tensors(&w, model, NULL, 0, 0);
+    read_right(cuda, reader, &w, NULL);
+    lmc_reader_free(reader);
+    return gpu.fake_cuda_count("cuEventSynchronize") - before;
+}
+
+/* The size of waves: chosen by the blocks, the device and its memory; or said. */
+static void test_staging(void)
+{
+    part parts[2];
+    t_model small, model;
+    t_memory small_file, file;
+    lmc_cuda_options options = LMC_DEFAULTS;
+    lmc_cuda *cuda = NULL;
+    char text[40];
+    long live, used;
+    parts[0] = make_part("a", "BF16", 1, 5 << 20, 0, T_GAUSS, 1);
+    parts[1] = make_part("b", "BF16", 1, 1000, 0, T_GAUSS, 2);
+    memset(&small, 0, sizeof small);
+    memset(&model, 0, sizeof model);
+    memset(&small_file, 0, sizeof small_file);
+    memset(&file, 0, sizeof file);
+    add_shard(&model, "large", parts, NULL, 2);
+    add_shard(&small, "small", parts + 1, NULL, 1);
+    CHECK_STATUS(t_write_model(&model, &file, NULL, 0, NULL), LMC_OK);
+    CHECK_STATUS(t_write_model(&small, &small_file, NULL, 0, NULL), LMC_OK);
+    options.driver_path = DRIVER;
+    options.nvrtc_path = NVRTC;
+    t_note("staging: by default");
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    live = gpu.fake_cuda_live();
+    CHECK(count_waves(cuda, &small, &small_file) == 1);
+    CHECK(count_waves(cuda, &model, &file) == 1); /* of more memory */
+    CHECK(count_waves(cuda, &small, &small_file) == 1);
+    used = gpu.fake_cuda_live();
+    CHECK(used > live);
+    lmc_cuda_trim(cuda);
+    lmc_cuda_trim(cuda);
+    CHECK(gpu.fake_cuda_live() < used);
+    CHECK(count_waves(cuda, &model, &file) == 1);
+    lmc_cuda_trim(cuda);
+    lmc_cuda_trim(NULL);
+    t_note("staging: little memory is free"); /* tensors, and 4.5 MiB for each wave, 36 times */
+    (void)snprintf(text, sizeof text, "%lu",
+                   (unsigned long)(model.files[0].size + (162u << 20) + (1u << 20)));
+    setenv("FAKE_CUDA_MEMORY", text, 1);
+    CHECK(count_waves(cuda, &model, &file) == 3);
+    lmc_cuda_trim(cuda);
+    (void)snprintf(text, sizeof text, "%lu", (unsigned long)(model.files[0].size + (50u << 20)));
+    setenv("FAKE_CUDA_MEMORY", text, 1); /* and never less than for one block */
+    CHECK(count_waves(cuda, &model, &file) == 3);
+    setenv("FAKE_CUDA_MEMORY", "", 1);
+    lmc_cuda_close(cuda);
+    t_note("staging: said");
+    options.staging_size = 8u << 20;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    CHECK(count_waves(cuda, &model, &file) == 3);
+    lmc_cuda_close(cuda);
+    options.staging_size = 64u << 20;
+    CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_OK);
+    CHECK(count_waves(cuda, &model, &file) == 1);
+    lmc_cuda_close(cuda);
+    t_free_model(&small);
+    t_free_model(&model);
+    free_parts(parts, 2);
+    free(small_file.data);
+    free(file.data);
+}
+
+/* -- a base on the device -- */
+
+#define BASE_PARTS 6u
+
+/* A checkpoint; and the next one, of which each tensor is predicted otherwise: by its own, by
+ * another of the base, by a part of one, by one of the snapshot, by nothing. */
+static void make_checkpoints(t_model *old, part *old_parts, t_model *model, part *parts,
+                             lmc_twin *twin, lmc_base_part *others)
+{
+    t_file *f;
+    lmc_tensor *tensors;
+    size_t i;
+    old_parts[0] = make_part("master", "F32", 2, 300, 100, T_GAUSS, 1);
+    old_parts[1] = make_part("x", "BF16", 2, 300, 100, T_GAUSS, 2);
+    old_parts[2] = make_part("y", "BF16", 2, 300, 100, T_GAUSS, 3);
+    old_parts[3] = make_part("layers.z", "F16", 1, 20001, 0, T_GAUSS, 4);
+    old_parts[4] = make_part("b", "F32", 1, 7, 0, T_GAUSS, 5);
+    old_parts[5] = make_part("e", "BF16", 1, 0, 0, T_GAUSS, 6);
+    for (i = 0; i < BASE_PARTS; i++) parts[i] = change(&old_parts[i], T_FEW, i);
+    free(parts[1].data);
+    parts[1].data = (uint8_t *)t_copy(parts[2].data, parts[2].size); /* they change places */
+    free(parts[2].data);
+    parts[2] = change(&old_parts[1], T_FEW, 9);
+    parts[2].name = "y";
+    parts[3].name = "wrapped.layers.z";
+    parts[BASE_PARTS] = make_part("fresh", "F32", 2, 100, 100, T_GAUSS, 7);
+    parts[BASE_PARTS + 1] = make_part("longer", "BF16", 2, 300, 150, T_GAUSS, 8);
+    memcpy(parts[BASE_PARTS + 1].data + 1000, parts[2].data, 50000);
+    parts[BASE_PARTS + 2] = make_part("twin", "BF16", 2, 300, 100, T_GAUSS, 8);
+    CHECK_STATUS(lmc_conversion_apply(parts[BASE_PARTS + 2].data, parts[0].data, 30000,
+                                      LMC_CONVERT_F32_TO_BF16),
+                 LMC_OK);
+    parts[BASE_PARTS + 3] = make_part("last", "U8", 1, 1000, 0, T_GAUSS, 8);
+    memset(old, 0, sizeof *old);
+    memset(model, 0, sizeof *model);
+    add_shard(old, "", old_parts, NULL, BASE_PARTS);
+    f = add_shard(model, "", parts, NULL, BASE_PARTS + 4);
+    tensors = (lmc_tensor *)(uintptr_t)f->file.tensors;
+    memset(others, 0, 4 * sizeof *others);
+    others[0].name = "y";
+    others[1].name = "x";
+    others[0].size = others[1].size = parts[1].size;
+    others[2].size = 1000; /* a gap */
+    others[3].name = "x";
+    others[3].size = 50000;
+    tensors[1].base_parts = &others[0];
+    tensors[2].base_parts = &others[1];
+    tensors[BASE_PARTS + 1].base_parts = &others[2];
+    tensors[1].n_base_parts = tensors[2].n_base_parts = 1;
+    tensors[BASE_PARTS + 1].n_base_parts = 2;
+    memset(twin, 0, sizeof *twin);
+    twin->offset = tensors[0].offset;
+    twin->conversion = LMC_CONVERT_F32_TO_BF16;
+    tensors[BASE_PARTS + 2].twin = twin;
+}
+
+static void test_base(lmc_cuda *cuda)
+{
+    static const uint8_t in_place[BASE_PARTS + 4] = {1, 0, 0, 0, 1, 1, 1, 0, 0, 1};
+    static const char *const calls[] = {
+        "cuMemHostAlloc", "cuMemAlloc_v2",        "cuCtxPushCurrent_v2", "cuMemcpyHtoDAsync_v2",
+        "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"};
+    const long live = gpu.fake_cuda_live();
+    part old_parts[BASE_PARTS], parts[BASE_PARTS + 4];
+    const void *data[BASE_PARTS];
+    array arrays[BASE_PARTS];
+    lmc_tensor tensors[BASE_PARTS];
+    lmc_base_part others[4];
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_cuda_base *base = NULL;
+    lmc_cuda_counts before, after;
+    t_model old, model;
+    lmc_base on_cpu;
+    lmc_twin twin;
+    loose files;
+    t_memory delta, full;
+    own mine;
+    size_t shift, i, k, n_tensors;
+    wanted w;
+    int can;
+    w.n = 0;
+    memset(&delta, 0, sizeof delta);
+    memset(&full, 0, sizeof full);
+    memset(&mine, 0, sizeof mine);
+    make_checkpoints(&old, old_parts, &model, parts, &twin, others);
+    on_cpu = make_loose(&files, &old, NULL, 0);
+    mine.model = &model;
+    options.log2_block = 14;
+    CHECK_STATUS(t_write_model(&old, &full, &options, 0, NULL), LMC_OK);
+    options.base = &on_cpu;
+    options.read_back = read_own;
+    options.user = &mine;
+    CHECK_STATUS(t_write_model(&model, &delta, &options, 0, NULL), LMC_OK);
+    n_tensors = model.files[0].file.n_tensors;
+    t_note("a base on the device: arguments");
+    CHECK_STATUS(lmc_cuda_base_open(NULL, cuda, NULL, NULL, 0, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_cuda_base_open(&base, NULL, NULL, NULL, 0, NULL), LMC_ERR_ARGUMENT);
+    CHECK_STATUS(lmc_cuda_base_open(&base, cuda, NULL, data, 1, NULL), LMC_ERR_ARGUMENT);
+    CHECK(base == NULL && *lmc_cuda_message(cuda));
+    CHECK_STATUS(lmc_cuda_base_open(&base, cuda, NULL, NULL, 0, NULL), LMC_OK); /* of nothing */
+    CHECK(base && lmc_cuda_base_get(base)->n_files == 1);
+    lmc_cuda_base_close(base);
+    lmc_cuda_base_close(NULL);
+    CHECK(lmc_cuda_base_get(NULL) == NULL);
+    for (shift = 0; shift < 3; shift++) {
+        uint8_t fingerprint[LMC_FINGERPRINT_SIZE], want_fingerprint[LMC_FINGERPRINT_SIZE];
+        lmc_reader *reader;
+        t_note("a base on the device, shift %lu", (unsigned long)shift);
+        for (i = 0; i < BASE_PARTS; i++) {
+            tensors[i] = old.files[0].file.tensors[i];
+            tensors[i].offset = 99; /* nobody looks */
+            arrays[i] = make_array(old_parts[i].data, old_parts[i].size, shift);
+            data[i] = pointer(&arrays[i]);
+        }
+        CHECK_STATUS(lmc_cuda_base_open(&base, cuda, tensors, data, BASE_PARTS, NULL), LMC_OK);
+        CHECK_STATUS(lmc_base_identify(lmc_cuda_base_get(base), fingerprint, NULL), LMC_OK);
+        CHECK_STATUS(lmc_base_identify(&on_cpu, want_fingerprint, NULL), LMC_OK);
+        CHECK(memcmp(fingerprint, want_fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+        reader = open_memory(&delta, lmc_cuda_base_get(base), NULL);
+        want_tensors(&w, &model, NULL, shift, 0);
+        before = counts_of(cuda);
+        read_right(cuda, reader, &w, NULL);
+        after = counts_of(cuda);
+        /* all but the twin */
+        CHECK(after.cpu_bytes - before.cpu_bytes == parts[BASE_PARTS + 2].size);
+        CHECK(after.gpu_bytes - before.gpu_bytes > 400000);
+        t_note("a base on the device: some tensors"); /* of which each has its own predictions */
+        for (i = 0; i < n_tensors; i += 2) {
+            const lmc_tensor *const t = &model.files[0].file.tensors[i];
+            want(&w, 0, t->offset + 2, t->size ? (size_t)t->size - 2 : 0, model.files[0].data, NULL,
+                 shift, 0);
+            if (t->size == 0) w.parts[w.n - 1].offset = t->offset;
+        }
+        read_right(cuda, reader, &w, NULL);
+        t_note("a base on the device: the reader's own calls");
+        for (i = 0; i < n_tensors; i++) {
+            const lmc_tensor *const t = &model.files[0].file.tensors[i];
+            uint8_t *const got = allocate((size_t)t->size);
+            CHECK_STATUS(lmc_reader_read_file(reader, 0, t->offset, got, (size_t)t->size), LMC_OK);
+            CHECK(memcmp(got, parts[i].data, (size_t)t->size) == 0);
+            free(got);
+        }
+        t_note("a base on the device: in place"); /* first what others predict, to other memory */
+        for (i = 0; i < n_tensors; i++) {
+            const lmc_tensor *const t = &model.files[0].file.tensors[i];
+            can = 7;
+            CHECK_STATUS(lmc_cuda_can_read_in_place(reader, 0, t->offset, t->size, &can), LMC_OK);
+            CHECK(can == in_place[i] || !printf("%s: %d\n", t->name, can));
+            if (!can) want(&w, 0, t->offset, (size_t)t->size, model.files[0].data, NULL, shift, 0);
+        }
+        CHECK(w.n == 5);
+        read_right(cuda, reader, &w, NULL);
+        for (i = k = 0; i < n_tensors; i++) {
+            const lmc_tensor *const t = &model.files[0].file.tensors[i];
+            if (!in_place[i] || i >= BASE_PARTS) continue;
+            memset(&w.parts[k], 0, sizeof w.parts[k]);
+            w.parts[k].offset = t->offset;
+            w.parts[k].size = t->size;
+            w.parts[k++].dst = pointer(&arrays[i]);
+        }
+        CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, k, NULL), LMC_OK);
+        for (i = 0; i < BASE_PARTS; i++)
+            CHECK(has_bytes(&arrays[i], (in_place[i] ? parts : old_parts)[i].data));
+        lmc_reader_free(reader);
+        lmc_cuda_base_close(base);
+        t_note("a base on the device: it is another one now");
+        CHECK_STATUS(lmc_cuda_base_open(&base, cuda, tensors, data, BASE_PARTS, NULL), LMC_OK);
+        {
+            lmc_reader_options with_base = LMC_DEFAULTS;
+            lmc_source wrong;
+            wrong.read_at = t_read_at;
+            wrong.user = &delta;
+            wrong.size = delta.size;
+            with_base.base = lmc_cuda_base_get(base);
+            reader = NULL;
+            CHECK_STATUS(lmc_reader_open(&reader, &wrong, &with_base), LMC_ERR_BASE_WRONG);
+            lmc_reader_free(reader);
+        }
+        lmc_cuda_base_close(base);
+        for (i = 0; i < BASE_PARTS; i++) free_array(&arrays[i]);
+    }
+    t_note("a base on the device: failures");
+    for (i = 0; i < BASE_PARTS; i++) {
+        arrays[i] = make_array(old_parts[i].data, old_parts[i].size, 0);
+        data[i] = pointer(&arrays[i]);
+    }
+    for (i = 0; i < sizeof calls / sizeof *calls; i++) {
+        lmc_cuda *const other = open_cuda(NULL);
+        char text[100];
+        (void)snprintf(text, sizeof text, "%s=%d", calls[i], strstr(calls[i], "Alloc") ? 2 : 719);
+        setenv("FAKE_CUDA_FAIL", text, 1);
+        CHECK_STATUS(lmc_cuda_base_open(&base, other, tensors, data, BASE_PARTS, NULL),
+                     strstr(calls[i], "Alloc") ? LMC_ERR_MEMORY : LMC_ERR_DEVICE);
+        CHECK(base == NULL && *lmc_cuda_message(other));
+        setenv("FAKE_CUDA_FAIL", "", 1);
+        lmc_cuda_close(other);
+    }
+    CHECK_STATUS(lmc_cuda_base_open(&base, cuda, tensors, data, BASE_PARTS, NULL), LMC_OK);
+    {
+        lmc_reader *const reader = open_memory(&delta, lmc_cuda_base_get(base), NULL);
+        const lmc_tensor *const t = &model.files[0].file.tensors[0];
+        uint8_t *const got = allocate((size_t)t->size);
+        setenv("FAKE_CUDA_FAIL", "cuMemcpyDtoHAsync_v2=719", 1);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, t->offset, got, (size_t)t->size),
+                     LMC_ERR_DEVICE);
+        setenv("FAKE_CUDA_FAIL", "cuCtxPushCurrent_v2=719", 1);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, t->offset, got, (size_t)t->size),
+                     LMC_ERR_DEVICE);
+        setenv("FAKE_CUDA_FAIL", "", 1);
+        CHECK_STATUS(lmc_reader_read_file(reader, 0, t->offset, got, (size_t)t->size), LMC_OK);
+        CHECK_STATUS(lmc_cuda_can_read_in_place(NULL, 0, 0, 1, &can), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_cuda_can_read_in_place(reader, 1, 0, 1, &can), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_cuda_can_read_in_place(reader, 0, model.files[0].size, 1, &can),
+                     LMC_ERR_ARGUMENT);
+        free(got);
+        lmc_reader_free(reader);
+    }
+    lmc_cuda_base_close(base);
+    for (i = 0; i < BASE_PARTS; i++) free_array(&arrays[i]);
+    lmc_cuda_trim(cuda);
+    CHECK(gpu.fake_cuda_live() <= live);
+    free_loose(&files);
+    t_free_model(&old);
+    t_free_model(&model);
+    free_parts(old_parts, BASE_PARTS);
+    free_parts(parts, BASE_PARTS + 4);
+    free(delta.data);
+    free(full.data);
+}
+
 /* Whatever fails, it is said, nothing is lost, and the next call works. */
 static void test_failures(const t_model *old, const t_model *model, t_memory *delta)
 {
@@ -757,6 +1063,8 @@ int main(int argc, char **argv)
     test_delta(cuda, &old, &model, &delta, &base);
     test_damage(cuda, &model, &delta, &base, &old);
     test_waves(cuda);
+    test_staging();
+    test_base(cuda);
     lmc_cuda_close(cuda);
     test_failures(&old, &model, &delta);
     test_memory(&old, &full);

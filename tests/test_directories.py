@@ -615,7 +615,7 @@ class MoreLinks(Case):
         self.write("a", b"hello")
         self.lmc("a")
         os.mkfifo(self.path("fifo"))
-        for args in (("-d",), ("-t",), ("-l",), ("cat",), ("dump",), ("verify",), ("salvage",), ("stats",), ("diff", "a"), ("apply", "a.lmc"),
+        for args in (("-d",), ("-t",), ("-l",), ("cat",), ("verify",), ("salvage",), ("stats",), ("diff", "a"), ("apply", "a.lmc"),
                      ("rebase", "--onto", "none", "-o", "x"), ("series", "S", "add"), ("--base",), ()):
             p = subprocess.run([LMC, *args, "fifo", *(["-o", "x", "a"] if args == ("--base",) else [])], cwd=self.dir, capture_output=True, timeout=20)
             self.assertIn(p.returncode, (1, 4), args)

@@ -349,7 +349,7 @@ class Terminal(Hostile):
         self.write("n.lmc", hostile.names())
         self.write("o.lmc", hostile.segments_of_one_byte(100, 1))
         self.call("-d", "-o", "out", "n.lmc")
-        for args in (("-l",), ("-l", "-v"), ("-l", "--json"), ("dump",), ("stats",), ("stats", "--json"), ("cat",), ("diff", "o.lmc"), ("diff", "--json", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
+        for args in (("-l",), ("-l", "-v"), ("-l", "--json"), ("stats",), ("stats", "--json"), ("cat",), ("diff", "o.lmc"), ("diff", "--json", "o.lmc"), ("salvage", "-f", "-o", "s"), ("verify", "-v")):
             out, said = self.call(*args, "n.lmc", code=None)
             self.check(out)
             self.check(said)
@@ -357,6 +357,7 @@ class Terminal(Hostile):
                 for text in (rb"\u{009B}31m", rb"\x9B2J", rb"\u{202E}", rb"\u{2028}", rb"\xC0\xAF", rb"\xED\xA0\x80", rb"\x1B[31m", rb"\x0D", rb"\u{E0001}"):
                     self.assertIn(text, out)
             self.clear("s")
+        self.check(self.dump("n.lmc").encode())
 
     def test_messages(self):
         for control in hostile.CONTROLS:
@@ -402,7 +403,7 @@ class Terminal(Hostile):
         tell(1, "--rm", "--base", a, a)
         kept = "n\u202e\u200b\u009b"
         for code, *args in ((0, "-l", "-v", a), (0, "-l", "-v", b), (0, "-l", "--json", b), (0, "-t", "-v", b), (0, "verify", "-v", a, b), (0, "diff", old, new), (0, "diff", a, b),
-                            (0, "diff", "--json", old, new), (0, "stats", old, new), (0, "stats", a), (0, "dump", b), (2, "cat", b), (1, "cat", b, bad), (1, "cat", a, "w"),
+                            (0, "diff", "--json", old, new), (0, "stats", old, new), (0, "stats", a), (2, "cat", b), (1, "cat", b, bad), (1, "cat", a, "w"),
                             (1, "cat", "--file", bad + b"link", b, "w"), (0, "-d", "-v", "-o", bad + b"out", b), (1, "-d", "-o", bad + b"out", b), (0, "-d", "-o", bad + b"2", b, bad),
                             (0, "apply", "-v", b, old), (1, "apply", a, bad), (0, "fold", "-v", "--base", a, b, "-o", c), (4, "fold", "--base", bad, b, "-o", c),
                             (1, "rebase", "--onto", bad, "-o", c, b), (0, "rebase", "-v", "--onto", old, "-f", "-o", c, b), (1, "--policy", bad, "-o", c, old), (2, "--policy", a, "-f", "-o", c, old),
@@ -766,9 +767,9 @@ class Limits(Hostile):
             f = hostile.File()
             f.file(hostile.file_body(0, b"p" * size), 0, [(b"p" * size, hostile.fingerprint_of_file(b""))])
             self.write("p.lmc", f.done())
-            said = self.call("dump", "p.lmc")[0]
-            self.assertEqual(b"(%d bytes)" % size in said, not digits)
-            self.assertEqual(b"70 70 70 70" in said, digits)
+            said = self.dump("p.lmc")
+            self.assertEqual("(%d bytes)" % size in said, not digits)
+            self.assertEqual("70 70 70 70" in said, digits)
 
 
 if __name__ == "__main__":

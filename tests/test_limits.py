@@ -209,7 +209,7 @@ def bombs():
 
 VERBS = [  # words behind which the file stands; what is promised; whether it lists
     ("-t", (), LOOK, 0), ("-t", ("--hash",), LOOK, 0), ("-l", (), LOOK, 1), ("-l", ("-v",), LOOK, 1), ("-l", ("--json",), LOOK, 1), ("-d", ("-f", "-o", "out"), LOOK, 0),
-    ("salvage", ("-f", "-o", "out"), LOOK, 1), ("salvage", ("--json", "-f", "-o", "out"), LOOK, 1), ("verify", (), LOOK, 0), ("dump", (), LOOK, 1),
+    ("salvage", ("-f", "-o", "out"), LOOK, 1), ("salvage", ("--json", "-f", "-o", "out"), LOOK, 1), ("verify", (), LOOK, 0),
     ("stats", (), COMPARE, 1), ("stats", ("--json",), COMPARE, 1), ("diff", ("FIRST",), COMPARE, 1), ("diff", ("--json", "FIRST"), COMPARE, 1),
     ("cat", ("--safetensors", "-f", "-o", "out"), COMPARE, 0), ("cat", (), COMPARE, 0), ("-d", ("-f", "-o", "out", "LAST", "*"), COMPARE, 0),
     ("rebase", ("--onto", "none", "-f", "-o", "out"), MAKE, 0), ("-z", ("-f", "-o", "out"), MAKE, 0)]
@@ -225,7 +225,7 @@ def words_of(verb, words, file):
     """The command's words: FIRST is what a file is compared with, LAST where the file stands before others."""
     words = [{"FIRST": "y.lmc", "TARGET": "d.lmc"}.get(w, w) for w in words]
     words = [w if w != "LAST" else file for w in words] if "LAST" in words else words + [file]
-    return [LMC, verb, *(["-q"] if verb != "dump" and "-v" not in words and verb != "salvage" else []), "-T1", *words]
+    return [LMC, verb, *(["-q"] if "-v" not in words and verb != "salvage" else []), "-T1", *words]
 
 
 def explode(launcher, make_files, only):

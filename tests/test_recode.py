@@ -388,7 +388,7 @@ class Unknown(Case):
         valid = os.path.join(ROOT, "spec", "vectors", "valid")
 
         def kinds(path):
-            text = self.lmc("dump", path).stdout.decode()
+            text = self.dump(path)
             return re.findall('Kind "([a-z]...)"', text.split("body of BLKS")[0])
         for name in ("ancillary_several", "ancillary_everywhere", "ancillary_kind_note", "ancillary_kind_noTE", "ancillary_kind_notE", "ancillary_is_lmc"):
             path = os.path.join(valid, name + ".lmc")

@@ -413,7 +413,7 @@ class Places(Case):
             self.write("both.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
             text = self.refuses(None, "-t", "both.lmc", code=3).stderr.decode()
             self.assertRegex(text, r"\(bytes \d+ to \d+ of the tensor '%s' of 'a.safetensors'\)" % tensor)
-        self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
+        self.dump("version.lmc", code=3, says="but was, as Header_CRC tells")
         self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
         self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
 

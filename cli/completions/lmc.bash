@@ -38,7 +38,7 @@ _lmc_series() { # behind 'series': the directory, a verb, and what that takes
 
 _lmc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' has_snapshot=''
-    local verbs='cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version'
+    local verbs='cat diff apply fold rebase verify series stats salvage help compress decompress restore test list info version'
     local all='--compress --decompress --uncompress --test --list --json --stdout --output --force --keep --rm --recursive --base
         --patch-from --search --no-search --no-base --dereference --no-dereference --dtype --opaque --fast --max --archive --hash --no-twins
         --quant --policy
@@ -73,7 +73,6 @@ _lmc() {
             --keep --settle --interval --once --match --fast --max --archive --hash --no-twins --quant --policy --dtype --opaque --dereference --no-dereference --max-files
             --threads --quiet --verbose --help' ;;
         verify) options="$common --no-base" ;;
-        dump) options=$common ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return

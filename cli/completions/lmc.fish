@@ -22,7 +22,7 @@ function __lmc_series_names
     echo latest
 end
 
-set -l verbs cat diff apply fold rebase verify series stats salvage dump help compress decompress restore test list info version
+set -l verbs cat diff apply fold rebase verify series stats salvage help compress decompress restore test list info version
 for c in lmc unlmc lmccat
     complete -c $c -n "not __fish_seen_subcommand_from $verbs" -a "$verbs"
     complete -c $c -n "__fish_seen_subcommand_from help" -f -a "options compress restore test list cat directories files formats pipes deltas chains apply diff stats series salvage dump quant memory exit examples"

@@ -27,7 +27,7 @@ void format_shape(char *text, size_t cap, const lmc_tensor *t)
     if (size < cap) snprintf(text + size, cap - size, "]");
 }
 
-void print_text(const void *text, size_t size)
+static void print_text(const void *text, size_t size)
 {
     const char *p = (const char *)text;
     while (size) {

@@ -23,7 +23,6 @@ void format_shape(char *text, size_t cap, const lmc_tensor *t);
 __attribute__((format(printf, 1, 2)))
 #endif
 void print(const char *format, ...);
-void print_text(const void *text, size_t size);
 
 /* -- numbers in hexadecimal digits -- */
 

@@ -135,8 +135,8 @@ int look_inside(struct container *c, struct archive *a, size_t file);
  * messages about those that cannot be read.
  */
 
-/* The first and the last bytes of a snapshot. */
-extern const uint8_t start_magic[8], end_magic[8];
+/* The first bytes of a snapshot. */
+extern const uint8_t start_magic[8];
 
 /* Whether an open file begins as a snapshot does; *error: 0, or the errno of reading it. */
 int begins_as_snapshot(int fd, int *error);

@@ -1,18 +1,19 @@
 /* base.h - what deltas are coded against: the arguments of --base
  * SPDX-License-Identifier: MIT
  *
- * A base is a snapshot, or a file or a directory that is looked at as for compressing, so that its
- * fingerprint is that of the snapshot it would become. Its tensors are read where they are wanted.
- * A snapshot that is a delta has a base of its own: its chain is walked down to a whole snapshot,
- * and made ready from there up. To restore a delta, files are first looked at by the delta's own
- * tables (F-1 of foreign-bases.md): that needs no parser.
+ * A base is a snapshot, a file or a directory. Files are listed as for compressing: so they have
+ * the fingerprint of the snapshot that they would become. Tensors are read only when they are
+ * needed. A snapshot that is a delta has a base of its own: lmc walks down its chain to a whole
+ * snapshot, and makes the links ready from there up. To restore a delta, lmc first tries to find
+ * the tensors in a base of files by the delta's own tables (F-1 of foreign-bases.md), which needs
+ * no parser.
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
  *         what it is         its fingerprint is known     can be read; of a delta, its base, too
  *
- * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs
- * is in struct bases.
+ * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: they set
+ * the one in struct bases.
  *
  * Where a base is refused, and with which exit code. The library has checks of its own (the table
  * in src/snapshot/origin.h); fail_status() makes 4, CODE_BASE, of their statuses.
@@ -52,45 +53,45 @@ struct options;
 /* What it consists of. */
 int list_base(struct listing *l, const char *name, const struct options *o);
 
-/* Finds the file of a snapshot that each entry is, among n that are sorted by path: found[i], NULL
- * for a mere parent. 0: they do not fit. */
+/* Finds for each entry its file in a snapshot, among n sorted by path: found[i], NULL for an entry
+ * that is only a parent. 0: they do not fit. */
 int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                   const lmc_file **found);
 
-/* -- of a damaged one: a copy, the files that it was made from, or what is intact -- */
+/* -- a damaged base: a copy, the files that it was made from, or what is intact -- */
 
 /* Of the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
-/* Whether c, which is made ready, can be read for the damaged snapshot b. */
+/* Whether c, which is made ready here, can be read instead of the damaged snapshot b. */
 int can_stand_in(struct base *c, const struct base *b, const struct options *o);
 
-/* Where there is damage and no copy: reads what is intact all the same, block by block. */
+/* For damage without a copy: reads what is intact, block by block. */
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
                             void *dst, size_t size);
 void forget_intact(struct base *b);
 
-/* Reads of b->instead, or of what is intact, what stands in that file of b. */
+/* Reads bytes of that file of b, from b->instead or from what is intact. */
 enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
                              size_t size);
 
-/* -- of one whose chain is long: what it restores, in a scratch file --
+/* -- a base whose chain is long: its restored files, in a scratch file --
  *
- * Whoever reads of a delta reads of its base, and so on down: a descriptor, a reader and a frame of
- * the stack for each link. Beyond MAX_LINKS of them a link is restored, by reading through those
- * below, which are put away then. So a chain may have any length, and takes room for two restored
- * snapshots on the disk.
+ * Reading a delta reads its base, and so on down: each link takes a descriptor, a reader and a
+ * frame of the stack. After MAX_LINKS of them, the last link is restored to a scratch file, and the
+ * links below are closed. So a chain may have any length, and takes room for two restored snapshots
+ * on the disk.
  *
  *   links   0 1 2 ... 63 | 64 ... 127 | 128        each | is a replica
  */
 
-/* What is read through at most. */
+/* The most links that are read through. */
 #define MAX_LINKS 64
 
 struct replica {
     int is_made;
-    int fd;           /* of a file without a name */
-    uint64_t *starts; /* of the snapshot's files in it */
+    int fd;           /* of the scratch file, which has no name */
+    uint64_t *starts; /* where each file of the snapshot is in it */
 };
 
 /* Restores the snapshot, whose reader has its base. Errors are reported. */
@@ -115,27 +116,27 @@ enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
 
 struct base {
     const char *name;
-    char *own_name; /* of one that was found; NULL: the name is the caller's */
+    char *own_name; /* the name of one that was found; NULL: the caller owns the name */
     struct base *next_found;
     struct bases *all;
     enum base_state state;
     int is_archive; /* when open: a snapshot, else files */
     int is_known;   /* to be a snapshot, by a look from outside: then its fingerprint is that */
-    int is_place;   /* a directory in which snapshots lie */
+    int is_place;   /* a directory that has snapshots in it */
     int is_used;    /* something is coded against it */
     int is_visited; /* its own base is being looked for */
-    int is_target;  /* of lmc apply, which knows what to do with a half */
+    int is_target;  /* of lmc apply, which can handle a half-written file */
     int is_damaged; /* a snapshot: it cannot be read */
-    int is_subject; /* what the user asks about: no copy may stand in for it */
-    struct base *instead; /* of a damaged one: what is read (stand_in.c); NULL: there is none */
+    int is_subject; /* the file that the user asks about: no copy may replace it */
+    struct base *instead; /* if it is damaged: what is read instead (stand_in.c); NULL: nothing */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
     struct archive archive;
     lmc_base by_reader;      /* of an archive: what source asks */
-    struct replica replica;  /* or this, where too many links are below */
+    struct replica replica;  /* or this, if it has too many links below */
     lmc_salvage *salvage;    /* or this, when it has turned out to be damaged (read_intact) */
-    size_t n_links;          /* that are read through, this one not counted */
+    size_t n_links;          /* links that are read through, without this one */
     struct base_file *files; /* otherwise */
     size_t n_files, room;
     /* The same files by the tables of deltas, identified: a list. */
@@ -143,93 +144,95 @@ struct base {
     struct opened opened; /* one of them */
 };
 
-/* Sees to it that is_archive, and of a snapshot whether it is a delta, is known. */
+/* Finds out whether it is an archive, and for a snapshot whether it is a delta. */
 int open_base(struct base *b, const struct options *o);
 
-/* Sees to it that the fingerprint is known. Files are read for that. */
+/* Finds the fingerprint. For that, files are read. */
 int identify_base(struct base *b, const struct options *o);
 
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct options *o);
 
-/* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
- * of foreign-bases.md, and for what was looked at before the second, too. */
+/* The view of a base of files that the delta needs; NULL: there is none, or *code is set. The first
+ * way of foreign-bases.md, also for a base that was looked at before in the second way. */
 struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
 
-/* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
- * made_with: what it was called when the delta was made, or NULL. */
+/* Reports that none of the bases is the right one; CODE_BASE. name: of the delta; made_with: the
+ * name of the base when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct options *o);
 
 /* The base of the delta, by its fingerprint; NULL: there is none, or *code says what was reported.
- * An open delta may get a reader by this. Arguments are looked at by what that costs: whole
- * snapshots; files, all of which must be read; deltas, which need a base. Then snapshots in the
- * places, and what the delta names as its base, if that lies beside it. A delta whose own base is
- * being looked for is returned if there is no other: prepare_base() tells that they form a loop. */
+ * This may give an open delta a reader. The cheapest arguments are tried first: whole snapshots;
+ * then files, which must be read; then deltas, which need a base. Then come the snapshots in the
+ * places, and the file beside the delta that has the name of its base. A delta whose own base is
+ * being looked for is returned if there is no other: prepare_base() reports the loop. */
 struct base *find_base(struct archive *delta, const struct options *o, int *code);
 
-/* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside
- * it; or the files that it was made from; ready to be read. NULL: there is none. */
+/* Another copy of a damaged snapshot, or the files that it was made from, ready to be read. They
+ * are looked for among the arguments, in the places, and beside it. NULL: there is none. */
 struct base *find_instead(struct base *b);
 
-/* What an open delta is to be read with; *base: NULL if it is none. */
+/* The base to read an open file with; *base: NULL if it is no delta. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
 
-/* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
+/* Makes the base readable; for a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct options *o);
 
-/* Its fingerprint and, if it is known, what it was called when the delta was made. To be freed. */
+/* Its fingerprint and, if known, its name when the delta was made. The caller frees it. */
 char *describe_base(const uint8_t *wanted, const char *made_with);
 
-/* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
+/* The name of a base without its directory, for messages; NULL: it has none. The caller frees
+ * it. */
 char *name_base(const struct base *b);
 
-/* What a new snapshot is coded against; NULL: nothing. */
+/* The base for a new snapshot; NULL: none. */
 int choose_base(const struct base **base, const struct options *o);
 
-/* What the snapshot that begins at s is restored with; NULL: it is no delta. */
+/* The base to restore the snapshot that begins at s; NULL: it is no delta. */
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
 /* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
 struct base *add_base(struct bases *bases, const char *name);
 
-/* That what was read of the bases is what was identified: to be asked before an output is named. */
+/* Checks that the bases have not changed since they were identified. Call it before an output gets
+ * its name. */
 int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
 void close_base(struct base *b);
 
 /* Opens what is at path: a snapshot, or files that have tensors (a->plain is not NULL then), or a
- * directory of them, which are those of p. Nothing is read of these but headers. To be closed in
- * any case, by close_archive() and close_base(). */
+ * directory of them, which are those of p. Only headers are read. Close it in any case, by
+ * close_archive() and close_base(). */
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                           const struct options *o);
 
 /* What the file holds, as far as its format tells. */
 const struct container *container_of(const struct base_file *f);
 
-/* Refuses an output (NULL: there is none) in the place of one of the files. */
+/* Refuses an output (NULL: none) that would replace one of the files. */
 int protect_plain(const struct base *p, const char *output);
 
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);
 
-/* Prints where the links of a delta's chain are, from its base down, as far as that can be told
- * without reading them; "missing" for the first that is nowhere. */
+/* Prints where the links of a delta's chain are, from its base down, as far as known without
+ * reading them; "missing" for the first that is not found. */
 void print_chain(struct archive *delta, const struct options *o);
 
-/* Names the arguments that nothing was coded against. all_must_be: needed; otherwise that is told
- * only if none was: who restores may name more than a chain has. */
+/* Reports the arguments that were not used. all_must_be: each must be needed; otherwise it reports
+ * only if none was: when restoring, a user may name more than the chain has. */
 void say_unused_bases(int all_must_be, const struct options *o);
 
 /* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
  * changed by an output (NULL: none). Bases are the arguments, and every link that was found so far:
- * ask before writing, and once more when all is read. may_replace: what is restored may take the
- * place of a base of files, if the user forces that. */
+ * call it before writing, and again when all is read. may_replace: the restored files may replace a
+ * base of files, if the user forces that. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
 
-/* That what is compressed is no link that its own base needs, and holds none. The base is ready. */
+/* Checks that the source neither is nor holds a link that its own base needs. The base is ready. */
 int check_source(const char *source, const struct options *o);

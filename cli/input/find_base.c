@@ -77,7 +77,7 @@ static enum rank rank_of(const struct place_entry *e)
     return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
-/* A delta that changes nothing. It is of no use as a base: its own base would do as well. */
+/* A delta that changes nothing. It is useless as a base: its own base has the same content. */
 static int needs_its_like(const struct place_entry *e)
 {
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;

@@ -3,7 +3,7 @@
  *
  * They are arguments, or lie in the directories where bases are looked for. To find a base among
  * thousands, no more is read of each than header, trailer and the head of the index: what they say
- * is a hint. Whoever takes a snapshot for a base reads and checks its index first.
+ * is a hint. Before a snapshot is used as a base, its index is read and checked.
  */
 #pragma once
 
@@ -56,6 +56,6 @@ struct link_of_chain {
 #define DEPTH_LOOSE ((uint32_t)1 << 31)
 
 /* Deltas of the shortest chain that leads down to a snapshot without a base; DEPTH_LOOSE and more
- * if there is none. Whoever takes, of several with the wanted fingerprint, the one of the least
- * depth goes in no circle. A delta in which nothing has changed is no base of its like. */
+ * if there is none. Of several with the wanted fingerprint, take the one of least depth: then no
+ * circle is possible. A delta in which nothing has changed is no base of its like. */
 void measure_depths(struct link_of_chain *list, size_t n);

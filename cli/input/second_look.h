@@ -1,8 +1,8 @@
 /* second_look.h - what a snapshot repeats, where there is no restored file to read it from
  * SPDX-License-Identifier: MIT
  *
- * Twins are tensors and files that the snapshot stores once. Whoever restores to a pipe, or only
- * checks, reads the first one again through the index. So a snapshot from a pipe is kept in a
+ * Twins are tensors and files that the snapshot stores once. When restoring to a pipe, or only
+ * checking, the first one is read again through the index. So a snapshot from a pipe is kept in a
  * scratch file.
  */
 #pragma once

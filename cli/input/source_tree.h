@@ -15,7 +15,7 @@ struct links;
 int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o);
 
 /* Names the files that cannot be opened, from that entry of the listing on; n: those that were
- * named already. Whoever gives up for one of them tells of all. */
+ * named already. A caller that gives up because of one reports all. */
 void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
 
 /* Whether an entry is a file of the snapshot: all but links; the root only if there is nothing
@@ -25,9 +25,10 @@ int is_stored(const struct entry *e, const struct listing *l);
 /* Symbolic links of the listing of root, and files in it that are one by several names. */
 void collect_links(struct links *links, const struct listing *l, const char *root);
 
-/* Says in a line what the source at path has of that, if anything: owners other than who restores
- * gets, extended attributes, access control lists, bits of modes. To be asked before it is removed.
- * l: what is in it, of a directory; NULL: it is a file, which gives its owner to the snapshot. */
+/* Says in a line what the source at path has of that, if anything: other owners than the user who
+ * restores, extended attributes, access control lists, bits of modes. To be asked before it is
+ * removed. l: what is in it, of a directory; NULL: it is a file, which gives its owner to the
+ * snapshot. */
 void say_lost(const struct listing *l, const char *path, const char *snapshot,
               const struct options *o);
 

@@ -4,8 +4,8 @@
 #include "../../formats/container_check.h"
 #include "../sys/io.h"
 
-const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
-              end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+static const uint8_t end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 
 #define SECTION_HEADER_SIZE 20u
 #define BLOCK_HEADER_SIZE 24u

@@ -28,7 +28,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
                     "exists already and is no directory; name another one with -o");
-    /* "." and "..", also behind others: who works in a directory does not see it replaced */
+    /* "." and "..", also at the end of a path: a process that works in a directory does not see it
+     * replaced */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
                     "exists already, and cannot be replaced by this name; name another directory "

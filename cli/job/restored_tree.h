@@ -6,8 +6,8 @@
  *   init_tree -> begin_parts -> check_part before each file   -> commit_parts -> free_tree
  *             or, to give up after begin_tree, remove_temporary -> free_tree
  *
- * It is restored below a temporary directory beside the target, which is private until the modes
- * are set, from the leaves to the root, at the very end. Then it takes the name of the target:
+ * The tree is restored in a temporary directory beside the target, which is private. At the very
+ * end the modes are set, from the leaves to the root. Then it takes the name of the target:
  *
  *   nothing is there   renamed, where the system can without overwriting; elsewhere an empty
  *                      directory claims the name, which the new tree then replaces
@@ -17,8 +17,8 @@
  *   a directory, for   what is new takes its place in it, one by one. After an error, what was not
  *   parts              there before goes again
  *
- * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
- * at once, in which there is neither and the old tree lies beside. Errors are reported.
+ * So a kill leaves the old tree or the new one. Where names cannot be exchanged at once, there is a
+ * moment with neither: then the old tree is beside the target. Errors are reported.
  */
 #pragma once
 
@@ -33,13 +33,13 @@ struct options;
 
 struct restored_tree {
     const struct options *o;
-    const char *target;      /* the caller's; NULL: standard output, where no tree can go */
+    const char *target;      /* the caller's; NULL: standard output, which cannot take a tree */
     const char *root;        /* the temporary directory, registered until it gets its name */
-    struct listing replaced; /* what was at the target; empty: nothing */
-    int is_empty;            /* the root itself is all there is, and has a mode of its own */
+    struct listing replaced; /* the old content of the target; empty: none */
+    int is_empty;            /* there is only the root, and it has a mode of its own */
     char *path;              /* of the file in work */
     struct outlet outlet;    /* of the file in work; fd -1: there is none, or it is a directory */
-    struct made made;        /* its directories; they get modes and times when all is in them */
+    struct made made;        /* its directories; they get modes and times when they are complete */
     size_t number;           /* of the directory in work */
     /* Of parts: the file that is read, and whether there is a directory at the target, and where */
     const struct stat *input;
@@ -53,61 +53,61 @@ void init_tree(struct restored_tree *t, const char *target, const struct options
 /* Checks the target, and makes the temporary directory. input: the name of what is restored. */
 int begin_tree(struct restored_tree *t, const char *input, int force);
 
-/* The temporary directory is new, private and without links: what the library has checked of a path
- * is enough. What makes more files and directories, or deeper ones, than the user allows is
- * refused. */
+/* The temporary directory is new, private and without links, so the library's check of a path is
+ * enough. Refuses more files and directories, or deeper ones, than the user allows. */
 int begin_tree_file(struct restored_tree *t, const lmc_file *file);
 
-/* Reports what made.h has returned. path: of what could not be made below the target. */
+/* Reports an error of made.h. path: below the target, of what could not be made. */
 int fail_made(const struct made *m, const char *target, const char *path, int error);
 
 /* Ends the file; its bytes have been written to t->outlet. */
 int end_tree_file(struct restored_tree *t, const lmc_file *file);
 
-/* Gives the tree its name. With force, a directory that is there is replaced, if all that it holds
- * comes back. input: the snapshot, whose mode is that of the root; NULL: unknown. */
+/* Gives the tree its name. With force, an existing directory is replaced, if the new one has all of
+ * its content. input: the snapshot, whose mode is that of the root; NULL: unknown. */
 int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 
-/* Puts the tree in the place of the one at the target, whose content is t->replaced and all of
- * which may go. The root keeps the attributes of the old one. */
+/* Replaces the tree at the target. All of its content, t->replaced, may be removed. The root keeps
+ * the attributes of the old one. */
 int exchange_tree(struct restored_tree *t, const struct stat *old);
 
-/* Parts: if the target is there, the temporary directory is in it, as deep as there are directories
- * on the way to the first part: the target may be another file system, or the system's. input: the
- * snapshot. */
+/* Parts: if the target exists, the temporary directory is in it, as deep as directories exist on
+ * the way to the first part: the target may be a mount point, or a directory of the system. input:
+ * the snapshot. */
 int begin_parts(struct restored_tree *t, const struct stat *input, const char *first);
 
-/* That there is room for a file, directory or link below the target, before anything is restored.
+/* Checks that a file, directory or link can be made below the target, before anything is restored.
  */
 int check_part(const struct restored_tree *t, const char *path, int is_directory);
 
-/* Puts all parts in their places, or none but, with -f, what has replaced something. */
+/* Puts all parts in their places. After an error, none; but with -f, those that have replaced
+ * something stay. */
 int commit_parts(struct restored_tree *t);
 
-/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
+/* Limits links as files are limited: a small hostile snapshot can ask for many links, deep down. */
 int check_links_of_tree(const struct links *l, const char *name, const struct options *o);
 
 void free_tree(struct restored_tree *t);
 
 /* -- links below a directory that lmc has made (restored_links.c) --
  *
- * Links are made last, when no file is written any more: a file that a snapshot puts "below" a link
- * of its own can never be written through it. Each directory on the way to a link is opened by the
- * one above it, and must be a directory, not a link, so that no link leads to where another one is
- * made. Where a link points to does not matter then: nobody follows it. Errors are reported.
+ * Links are made last, after all files: so no file can be written through a link of the same
+ * snapshot. Each directory on the way to a link is opened from the one above it, and must not be a
+ * link: so no link is made through another. Then it does not matter where a link points: nothing
+ * follows it. Errors are reported.
  */
 
 /* Makes all links below the directory, which is private and registered as temporary. name: of the
  * snapshot. */
 int make_links(const char *root, const struct links *l, const char *name);
 
-/* Refuses a link below root that update_links() would remove, unless it is one of before, the links
- * that lmc itself has made there: no fingerprint covers links, so any other may be the user's. */
+/* Refuses a link below root that update_links() would remove, unless it is in `before`, the links
+ * that lmc itself has made there. No fingerprint covers links, so any other may be the user's. */
 int check_old_links(const char *root, const struct links *l, const struct links *before,
                     lmc_reader *reader, const char *name);
 
-/* Makes symbolic links of a directory what the snapshot says: those that it lacks are removed,
- * others made or replaced. What is no link is left alone, and so are links that stand for files of
- * the snapshot. *n_changed: counts up. */
+/* Makes the symbolic links of a directory those of the snapshot: removes others, and makes or
+ * replaces the rest. It does not touch what is no link, nor links that stand for files of the
+ * snapshot. *n_changed: counts up. */
 int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
                  size_t *n_changed);

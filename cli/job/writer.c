@@ -269,8 +269,8 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Sections and records of who knows more than this program: those of content only are taken along,
- * and what is not is told (R4-56). The writer makes hashes anew. */
+/* Sections and records that this program does not know: only those of content are copied, and what
+ * is not is told (R4-56). The writer makes hashes anew. */
 static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     char kind[5];

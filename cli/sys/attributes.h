@@ -41,7 +41,7 @@ int set_attributes(int fd, const struct attributes *a);
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 
-/* Whether both are one file, be it by different names. */
+/* Whether both are one file, perhaps with different names. */
 int same_file(const struct stat *a, const struct stat *b);
 
 /* The same by their names, which may be of nothing. */

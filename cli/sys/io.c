@@ -78,9 +78,9 @@ static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size,
     return at;
 }
 
-#define WINDOW_SIZE ((size_t)512 << 10) /* larger ones are slower again */
+#define WINDOW_SIZE ((size_t)512 << 10) /* larger windows are slower, too */
 
-/* Each time that so much is written the disk begins with it, while the rest is made. */
+/* After each so many bytes the disk starts to write them, while lmc makes the next. */
 #define SYNC_SIZE ((uint64_t)8 << 20)
 
 static int write_window(struct outlet *out)

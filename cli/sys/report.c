@@ -6,7 +6,7 @@
 
 #include "../../formats/printable.h"
 
-/* Messages and the progress line share standard error: whoever writes there holds this. */
+/* Messages and the progress line share standard error: hold this to write there. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int line_is_shown; /* the progress line stands on the terminal now */
@@ -82,7 +82,7 @@ int fail_errno(const char *name, int error, const char *what)
 {
     const char *hint = "";
     if (error == EPIPE && name && strcmp(name, STANDARD_OUTPUT) == 0)
-        return CODE_ERROR; /* who reads has seen enough: "lmc -l x.lmc | head" */
+        return CODE_ERROR; /* the reader has closed the pipe: "lmc -l x.lmc | head" */
     if (error == ENOSPC || error == EDQUOT) hint = "; free some space and try again";
     else if (error == EFBIG)
         hint = "; the file system or a limit of the shell (ulimit -f) allows no larger file";
@@ -100,7 +100,7 @@ int fail_status(const char *name, enum lmc_status status)
     if (status == LMC_ERR_UNSUPPORTED)
         return fail(code, name,
                     "was written by a newer lmc and uses what this one does not know: update lmc "
-                    "('lmc dump' names what it is)");
+                    "('lmc help dump' tells how to see what it is)");
     return fail(code, name, "%s", lmc_status_text(status));
 }
 

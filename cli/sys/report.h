@@ -1,8 +1,8 @@
 /* report.h - messages on standard error, and the exit codes that go with them
  * SPDX-License-Identifier: MIT
  *
- * Whoever finds an error reports it with one of the fail functions and returns their exit code.
- * Callers pass the code on: an error is reported once. Any thread may report.
+ * The function that finds an error reports it with one of the fail functions, and returns their
+ * exit code. Callers pass the code on: an error is reported once. Any thread may report.
  */
 #pragma once
 

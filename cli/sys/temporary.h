@@ -2,9 +2,10 @@
  * SPDX-License-Identifier: MIT
  *
  * At most one is registered at a time. A thread waits for the signals that end a process: it takes
- * the lock for good and removes what is registered. Whoever creates or renames something below the
- * temporary name holds the lock, so at any moment what exists under it is registered. With the lock
- * held nothing may be allocated: running out of memory takes it, too, and would wait for itself.
+ * the lock for good and removes what is registered. A thread holds the lock while it creates or
+ * renames something below the temporary name, so at any moment what exists under it is registered.
+ * With the lock held nothing may be allocated: running out of memory takes it, too, and would wait
+ * for itself.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* apply_journal.h - how applying a delta in place survives a crash: the side file
  * SPDX-License-Identifier: MIT
  *
- * A block that is half written cannot be decoded again: its base is gone. So what is to be written
- * goes to a side file first, .NAME.lmc-apply beside the target NAME, and from there to the target.
- * Integers are little-endian, CRC is CRC-32C. The side file is
+ * A block that is half written cannot be decoded again: its base is gone. So all changes go to a
+ * side file first, .NAME.lmc-apply beside the target NAME, and then to the target. Integers are
+ * little-endian, CRC is CRC-32C. The side file has
  *
  *   0      header, 512 bytes
- *   4096   slot 0, of the header's capacity, and behind it slot 1, of the same
+ *   4096   slot 0, then slot 1, each as large as the header's capacity says
  *
  *   header    0  magic                          40  size of the delta
  *             8  version, 1                     48  CRC of its end (the last 64 KiB, or all)
@@ -27,10 +27,10 @@
  *                bit i says that word i changes
  *                then the new words, 8 bytes each, zero behind the end of the patch
  *
- * A patch says only what changes, which makes it small; as a torn write leaves each byte old or
- * new, it repairs that just as all new bytes would.
+ * A patch has only what changes, which makes it small. A torn write leaves each byte old or new: so
+ * a patch repairs it as well as all new bytes would.
  *
- * Bytes of the snapshot are counted through its files in their order. Writing goes by turns:
+ * Bytes of the snapshot are counted through its files in their order. Writing takes turns:
  *
  *   begin   sync the target; create the side file without slots: sync, rename, sync the directory
  *   turn n  1  sync the target: all that earlier slots hold is there
@@ -46,15 +46,15 @@
  *   2, turn n    slot n - 1 whole, n torn   all up to n - 1
  *   3, turn n    slot n whole               all up to n - 1, of n perhaps a part
  *
- * So whoever finds a side file takes the slot with a right CRC and the higher number: what came
- * before it is in the target, of its own patches perhaps some, of what comes after it nothing. If
- * there is none, nothing was written since the start. Patches may be written any number of times.
- * The slot that was found may never have come to the disk: it is written and synced once more. The
- * target is read through its patches, all that is done is compared with the CRCs of the delta, and
- * only then is the target touched again: it may have been replaced meanwhile.
+ * So the next run takes the slot with a right CRC and the higher number. The target has everything
+ * before that slot, perhaps some of its patches, and nothing after it. If no slot has a right CRC,
+ * nothing was written since the start. Patches may be written any number of times. The slot may not
+ * be on the disk yet: so it is written and synced once more. The target may have been replaced
+ * meanwhile: so it is read through the slot's patches, all that is done is compared with the CRCs
+ * of the delta, and only then is the target written again.
  *
- * Patches that do not fit into a slot want a new side file, of a larger capacity, with what is done
- * at its start; it is renamed over the old one.
+ * If patches do not fit into a slot, a new side file with a larger capacity is made. It counts the
+ * bytes done so far as done at the start, and is renamed over the old one.
  */
 #pragma once
 
@@ -80,7 +80,7 @@ struct place {
 void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
                 void *user, int may_write);
 
-/* Data that was written is synced on the way, so that only the open file may need it. */
+/* Closes the open file, and syncs it first if it was written to. */
 int close_place(struct place *p);
 
 /* All of size bytes of that file of the snapshot, from offset. */
@@ -99,18 +99,18 @@ struct patches {
 
 struct journal {
     char *path;
-    const char *target_name; /* for what is said when a signal ends the process; NULL: nothing is */
+    const char *target_name;  /* for the message when a signal ends the process; NULL: none */
     enum journal_state state; /* of the side file that was found */
     char *found_name;         /* of its delta, for messages; NULL: it is not known */
     int fd;                   /* -1: there is none yet */
     unsigned char header[JOURNAL_HEADER_SIZE];
     uint64_t capacity, number; /* number: of the last slot */
     struct place *target;
-    struct patches pending; /* of what was handed over, but not written to the target */
+    struct patches pending; /* handed over, but not written to the target */
     int is_recorded;        /* and it stands in slot `number` */
     int is_found;           /* the side file is of another run, and nothing was written since */
     uint64_t n_handed;      /* bytes of the snapshot that were handed over */
-    uint64_t n_recorded;    /* as of those that the side file knows to be done */
+    uint64_t n_recorded;    /* how many of these the side file counts as done */
     uint64_t span;          /* bytes since the last slot */
     int is_touched;         /* the target was written to */
     unsigned char *old, *patched; /* PATCH_SIZE each */
@@ -120,25 +120,26 @@ struct journal {
 int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *delta,
                    uint64_t total);
 
-/* Whether two headers are of the same delta. */
+/* Whether two headers belong to the same delta. */
 int is_same_delta(const unsigned char *a, const unsigned char *b);
 
 /* Begins with a delta. There is no side file. */
 int begin_journal(struct journal *j, struct archive *delta, uint64_t total);
 
-/* Brings all pending patches to the target, if need be through the side file. */
+/* Writes all pending patches to the target, through the side file if needed. */
 int flush_journal(struct journal *j);
 
 /* The next bytes of the snapshot: of a file, from offset. */
 int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
-/* What the target would hold if nothing were pending. reading: the same files as j->target's */
+/* Reads the target as it will be when no patch is pending. reading: the same files as
+ * j->target's */
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 
-/* path: of the side file, which the journal owns from now on. Opens it, if there is one, and reads
- * its header. To be freed in any case. */
+/* path: of the side file; the journal owns it from now on. Opens the file, if there is one, and
+ * reads its header. Free the journal in any case. */
 int open_journal(struct journal *j, char *path);
 
 void free_journal(struct journal *j);
@@ -146,5 +147,5 @@ void free_journal(struct journal *j);
 /* Removes the side file, if there is one: the target is complete and synced. */
 int remove_journal(struct journal *j);
 
-/* Takes up what the side file has of the last slot. Nothing is written yet. */
+/* Reads the last slot of the side file. Nothing is written yet. */
 int recover_journal(struct journal *j, size_t n_files);

@@ -194,7 +194,7 @@ static struct options without_bases(const struct options *o, struct bases *none)
     return again;
 }
 
-/* If the base was of no use, the source is not removed: it may be the wrong base. */
+/* If the base did not help, the source is not removed: it may be the wrong base. */
 static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
                                  const struct options *o)
 {

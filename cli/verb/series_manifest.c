@@ -403,10 +403,10 @@ int save_manifest(const struct series *s)
     return commit_output(&out, NULL);
 }
 
-/* -- locks: who changes the series has one byte of .lock for itself. Another one is shared by all
- * who read, and taken by gc while it changes or removes files that count. Where the system can
- * (OFD), they belong to what was opened: those of POSIX go when the process closes any descriptor
- * of the file, and a source may have a hard link to .lock -- */
+/* -- locks: a command that changes the series locks one byte of .lock. All readers share another
+ * one, and gc takes it alone while it changes or removes files that are listed. Where the system
+ * can (OFD), they belong to what was opened: those of POSIX go when the process closes any
+ * descriptor of the file, and a source may have a hard link to .lock -- */
 
 enum lock { LOCK_CHANGES, LOCK_READERS };
 
@@ -481,8 +481,8 @@ int remove_temporaries(const struct series *s)
     return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
 }
 
-/* Snapshots that were not confirmed go, as if they had not been begun: whoever adds removes no
- * source before. Nobody is adding: we have the lock. */
+/* Removes snapshots that were not confirmed, as if they had not been begun: no add removes its
+ * source earlier. Nobody is adding: we have the lock. */
 static int undo_unfinished(struct series *s)
 {
     int code = remove_temporaries(s), n = 0, error;

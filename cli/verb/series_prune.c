@@ -54,7 +54,7 @@ static int mark_names(const struct series *s, enum snapshot_state from, unsigned
     return code;
 }
 
-/* The next gc would leave nothing: whoever names all wants that, or has erred. */
+/* Whether the next gc would leave nothing: that may be a mistake of the user. */
 static int check_rest(const struct series *s, const unsigned char *marks)
 {
     size_t n_marked = 0, n_kept = 0;
@@ -119,7 +119,7 @@ int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o)
 
 /* -- gc -- */
 
-/* A name that counts as temporary: who finds it later removes it. */
+/* A name that counts as temporary: a later command removes it. */
 #define RECODED_NAME ".lmc-recode"
 
 /* That both restore the same bytes. Fingerprints alone do not say so: they do not cover the
@@ -173,8 +173,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
 }
 
 /* Puts the new file in the place of the old one, when nobody reads. Both restore the same. Its time
- * is now: it may have the size of the old one, and who copies what has changed, as rsync does,
- * looks at size and time. */
+ * is now: it may have the size of the old one, and programs that copy changed files, such as rsync,
+ * compare size and time. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);

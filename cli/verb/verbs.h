@@ -82,7 +82,6 @@ int apply_deltas(const struct options *o);
 int salvage_file(const struct options *o);
 
 /* Prints every field of the snapshot ("-": standard input). */
-int dump_file(const struct options *o);
 
 /* -- series: each opens the series, which locks it, and closes it -- */
 

@@ -247,8 +247,8 @@ void lock_free(object_lock *l)
     l->lock = NULL;
 }
 
-/* After a fork: makes the lock this process's. Without the GIL several threads may try at once; who
- * fails because another one has just done it sees its pid. */
+/* After a fork: makes the lock this process's. Without the GIL several threads may try at once; a
+ * thread that fails because another one has just done it sees its own pid. */
 static int adopt(object_lock *l)
 {
     PyThreadState *thread;
@@ -266,7 +266,7 @@ static int adopt(object_lock *l)
 
 int lock_is_lost(object_lock *l) { return l->lock && adopt(l) < 0; }
 
-/* Only this thread can have made itself the owner, so what it reads is right whoever else writes.
+/* Only this thread can have made itself the owner, so what it reads is right even if others write.
  */
 int lock_is_mine(const object_lock *l) { return LOOK_AT(&l->owner) == PyThread_get_thread_ident(); }
 

@@ -164,7 +164,7 @@ typedef struct reader_object reader_object;
 typedef struct base_object base_object;
 struct quantizer_object;
 
-/* A base, and who it is: its reader may be damaged itself, and an error is to name that file. */
+/* A base, and its name: its reader may be damaged itself, and then an error must name that file. */
 typedef struct named_base {
     lmc_base base; /* what the library gets */
     lmc_base inner;
@@ -177,7 +177,7 @@ typedef struct named_base {
  * base for None. */
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);
 /* Locks both readers and their bases (NULL, or any other object: none) for the call; -1 and an
- * exception. Who needs two chains locks them at once. */
+ * exception. A call that needs two chains locks both at once. */
 int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c);
 void unlock_chains(module_state *state, PyObject *a, PyObject *b);
 int lock_chain(module_state *state, PyObject *object, call *c);

@@ -35,7 +35,7 @@ PyObject *make_bytes(Py_ssize_t size)
     return bytes;
 }
 
-/* (size) -> bytearray, for who writes all of it at once */
+/* (size) -> bytearray, not cleared: the caller writes all of it at once */
 PyObject *new_bytes(PyObject *module, PyObject *args)
 {
     Py_ssize_t size;

@@ -2,8 +2,8 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
- * width only, so this table serves encoders, and whoever computes sizes from shapes.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
+ * only the width. So this table is for encoders, and for computing sizes from shapes.
  * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats

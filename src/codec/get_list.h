@@ -15,7 +15,7 @@
  * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
  * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. After an error it is of no use. */
+/* What all functions that read a payload pass on. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;

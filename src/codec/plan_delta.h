@@ -17,14 +17,14 @@
  * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
  * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
- * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
- * and costs what the two distributions differ by. What a class takes is estimated from the
- * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
- * within an octave are noise, the same for all ways to cut. */
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
+ * and costs bits because the two distributions differ. The size of a class is estimated from the
+ * *magnitudes* of its residuals: small ones are counted one by one, others by half octaves. The
+ * bits below that are noise, which no choice of classes changes. */
 
 #ifndef LMC_NO_ENCODER
-/* What has changed, if that is so little that it is listed: then all that is coded is made from
- * this list. */
+/* The changed elements, if they are so few that they are listed: then all that is coded is made
+ * from this list. */
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: not listed */
     size_t n;
@@ -47,14 +47,14 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
-    uint64_t bits; /* that it takes, about */
-    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
+    uint64_t bits; /* that it takes, estimated */
+    size_t border; /* bytes: above that, coding without the prediction may be smaller */
 } lmc__delta;
 
-/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
- * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
- * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
- * bits. */
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
+ * to decode. By default there is one more if at most a fifth of the elements has changed, or if it
+ * saves 1/108. A sparse delta gets classes as long as each saves 1/1024, or 1/128 if it takes more
+ * than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -62,13 +62,13 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
- * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default: classes found with 4096 elements make deltas 0.1
+ * to 0.25 % larger than with all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
- * eight residuals: to find the octave takes longer. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, since
+ * most residuals of deltas are there; above, each octave has two. Below 256 a table gives the
+ * bucket of each eight residuals, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -84,7 +84,7 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes on their way from one for each key to a few.
+/* Classes, while they are merged from one for each key to a few.
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
@@ -104,11 +104,12 @@ typedef struct lmc__merging {
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
- * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
- * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ * Places take n h(k / n) bits. n log n and (n - k) log (n - k) are nearly equal, and logarithms are
+ * rounded. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is less than a
+ * thousandth too large for k < n / 8. A mask without ones is nested three times: n / 512 bits.
  *
- * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
+ * The lowest plane of the residuals is raw or a tree; the planes above are zero, except for n_high
+ * elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
@@ -167,7 +168,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+/* lmc__count_keys for one width, a constant. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -216,8 +217,8 @@ static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
     return n_equal;
 }
 
-/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
- * are kept: the elements of each key are as many as the sample says. */
+/* Counts all changed elements of a sparse block, instead of those of its sample. How many elements
+ * each key has is still estimated by the sample. */
 static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
     uint32_t n_of[256];
@@ -249,9 +250,9 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
- * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
+/* Finds the best way to merge a few classes to `most` or fewer, by dynamic programming. Sets
+ * n_classes and their keys; returns the bits that all take then. One more class than max_classes
+ * must save 1 / LMC__MORE_SAVING; in a sparse delta each class must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
@@ -296,12 +297,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
- * Sets all of delta but its changes and border.
+/* The best classes for m->classes, the keys of a sample, in which n_equal elements are as
+ * predicted. Sets all of delta but its changes and border.
  *
- * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
- * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
- * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until few are left, it merges the neighbours whose merge saves most, or costs least: at most 255
+ * steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first class
+ * begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -340,9 +341,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
- * sample as for the classes, so that both estimates err alike. */
+/* Bits that a block of n elements takes without a prediction, by a sample of it: the sum over its
+ * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for them. It is the
+ * sample that the classes use, so that both estimates have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -358,7 +359,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+/* A sample of a block and of its prediction. A block of up to 8192 elements is its own sample.
  * Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
@@ -381,8 +382,9 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 }
 
 /* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
- * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
- * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
+ * it is sparse: otherwise each plane would repeat which ones are zero. If it is not sparse, the
+ * lowest planes that are noise in spite of the prediction are not grouped, since that would save
+ * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -403,8 +405,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     }
 }
 
-/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. put_block.h does what it says.
+/* What the sample says about the prediction: it saves nothing, it saves an eighth of the size or
+ * more, or both ways must be tried. put_block.h follows it.
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
@@ -413,10 +415,10 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. The estimates for both ways come from
- * one sample and are off by some percent, so they decide only where they differ by an eighth. At
- * level max both ways are tried unless the delta takes less than half, so that a block never gets
- * larger by its prediction. */
+/* How to code a block against its prediction, and whether. Both estimates come from one sample and
+ * are wrong by some percent, so they decide only if they differ by an eighth. At level max both
+ * ways are tried unless the delta takes less than half: so a prediction never makes a block
+ * larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {

@@ -21,7 +21,7 @@
  * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
- * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * written cannot be used, and the list, which partitioning has overwritten, is gone. The same where
  * the list has a symbol without a code or an escape, since elements have changed after all of them
  * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
  * each node, so it is found where the last leaf is. */
@@ -98,7 +98,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             uint8_t *const list = lmc__push_list(&e->stack, size);
             uint8_t *const spare = lmc__push_list(&e->stack, size);
             uint8_t *const code = lmc__push_list(&e->stack, size);
-            if (code) /* there always is room (workspace.h); if not, raw is as right */
+            if (code) /* there always is room (workspace.h); without it, raw is correct, too */
                 best_size =
                     lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
             if (best_size < size) {

@@ -232,9 +232,9 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
 }
 
 /* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
- * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
- * restored elements, and a reader must get those. *content: these, in the workspace; not set where
- * the block was coded without loss.
+ * coded without loss instead: the same tensor may have been quantised before, to predict another
+ * one, and a reader must get the elements that this gave. *content: these, in the workspace; not
+ * set where the block was coded without loss.
  *
  * With is_recovered the elements were quantised before, and what is coded is exactly they; where
  * that does not fit, they are coded without loss. */

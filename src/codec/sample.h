@@ -77,7 +77,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
     }
 }
 
-/* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
+/* The planes of a sample. The caller owns its lists, and pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
     uint8_t *room;      /* for its elements, where they are not the block's */

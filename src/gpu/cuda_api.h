@@ -39,10 +39,11 @@ typedef struct lmc_cuda_options {
      * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
      * _112_0. */
     const char *driver_path, *nvrtc_path;
-    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: 64 MiB. Memory of the device:
-     * three times that, and what kernels need beside, at most four times that; pinned memory of the
-     * host: once. A block is decoded by one group of threads, and the blocks of deltas have up to 4
-     * MiB: 1 GiB of them keep a large GPU busy. */
+    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: chosen in each call, so that
+     * each group of threads that the GPU can run has a block of the largest size in the parts, but
+     * no more than a quarter of the memory that is free on the device is taken. Memory of the
+     * device: at most three times that, and what kernels need beside, at most four times that; of
+     * full tensors mostly a third of it. Pinned memory of the host: as much, but at most 130 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -53,9 +54,38 @@ typedef struct lmc_cuda_options {
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
+/* Frees the memory of the device that calls have left for the next ones. The kernels stay. */
+LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
 LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
+
+/* -- a base on the device -- */
+
+/* Tensors in device memory, as what a delta was made against. */
+typedef struct lmc_cuda_base lmc_cuda_base;
+
+/* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
+ * fingerprints are not looked at: these are computed on the GPU, after what was put into `stream`
+ * before. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
+ * last; the array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
+LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
+                              const void *const *data, size_t n, void *stream);
+/* NULL allowed. No reader may have it any more. */
+LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
+/* For lmc_reader_options.base: lmc_reader_open() says BASE_WRONG of another one. lmc_cuda_read then
+ * predicts blocks on the GPU; what it cannot do, and every other call, gets its bytes from there.
+ * Valid until `base` is closed. */
+LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
+
+/* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
+ * of their names, while other parts are, too: nothing else predicts them, or what is in one run with
+ * them. Of others (twins, for example) lmc_cuda_read must be called before that, to another place.
+ * reader: with a base. */
+LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
+                                      uint64_t offset, uint64_t size, int *can);
+
+/* -- reading -- */
 
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
@@ -68,8 +98,9 @@ typedef struct lmc_cuda_part {
      * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
      * then no byte of it is overwritten before the block that it is of was decoded and checked.
      * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
-     * A wrong base is found by the CRC of each block. Without it, blocks that were coded against
-     * the base are decoded on the CPU, by the base of the reader. */
+     * A wrong base is found by the CRC of each block. Without it, blocks are predicted by the base
+     * of the reader: on the GPU if it is a lmc_cuda_base, which dst may then be a part of as it may
+     * of this one (lmc_cuda_can_read_in_place); else on the CPU. */
     const void *base;
 } lmc_cuda_part;
 

@@ -41,6 +41,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
        lmc__cu_stream stream, void **arguments, void **extra))                                     \
     X(cuMemAlloc_v2, (lmc__cu_address * address, size_t size))                                     \
     X(cuMemFree_v2, (lmc__cu_address address))                                                     \
+    X(cuMemGetInfo_v2, (size_t *available, size_t *total))                                         \
     X(cuMemHostAlloc, (void **data, size_t size, unsigned flags))                                  \
     X(cuMemFreeHost, (void *data))                                                                 \
     X(cuMemcpyHtoDAsync_v2,                                                                        \

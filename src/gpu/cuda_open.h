@@ -43,7 +43,8 @@ typedef struct lmc__cuda_half {
      * once some are needed */
     lmc__cu_address gpu_packed, gpu_table, gpu_out, gpu_base;
     lmc__cu_event copied, decoded;
-    size_t packed_size, out_size;
+    size_t packed_cap;            /* of packed, without LMC__GPU_PAD */
+    size_t packed_size, out_size; /* of the wave */
 } lmc__cuda_half;
 #define LMC__CUDA_HALF_BUFFERS LMC__ROW(lmc__cuda_half, jobs, packed)
 
@@ -63,7 +64,9 @@ struct lmc_cuda {
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    size_t half_size; /* decoded bytes of a wave */
+    /* Decoded and packed bytes of a wave at most: what the memory of the device is allocated for; 0:
+     * nothing is. */
+    size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
     /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
     lmc__buffer spans, host;
@@ -449,7 +452,7 @@ LMC__COLD static enum lmc_status lmc__open_context(lmc_cuda *c)
                               "CUDA: device %u has compute capability %d.%d; 7.5 (Turing) or later "
                               "is needed: decode on the CPU",
                               (unsigned)c->options.device, major, minor);
-    c->n_multiprocessors = (unsigned)n;
+    c->n_multiprocessors = n > 0 ? (unsigned)n : 1;
     LMC__CUDA(c, cuStreamCreate, (&c->own, LMC__CU_NON_BLOCKING));
     LMC__CUDA(c, cuEventCreate, (&c->started, LMC__CU_NO_TIMING));
     for (i = 0; i < 2; i++) {
@@ -481,7 +484,6 @@ LMC__COLD static enum lmc_status lmc__open_device(lmc_cuda *c)
     return status;
 }
 
-#define LMC__DEFAULT_STAGING ((uint64_t)64 << 20)
 #define LMC__MIN_STAGING ((uint64_t)2 * LMC_MAX_BLOCK_SIZE)
 #define LMC__MAX_STAGING ((uint64_t)4 << 30)
 
@@ -493,27 +495,50 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_
     if (!cuda) return LMC_ERR_ARGUMENT;
     *cuda = NULL;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    if (o.staging_size == 0) o.staging_size = LMC__DEFAULT_STAGING;
-    if (o.staging_size < LMC__MIN_STAGING || o.staging_size > LMC__MAX_STAGING ||
-        o.device > INT_MAX)
+    if ((o.staging_size != 0 && o.staging_size < LMC__MIN_STAGING) ||
+        o.staging_size > LMC__MAX_STAGING || o.device > INT_MAX)
         return LMC_ERR_ARGUMENT;
     c = (lmc_cuda *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *c);
     if (!c) return LMC_ERR_MEMORY;
     memset(c, 0, sizeof *c);
     c->options = o;
-    c->half_size = (size_t)(o.staging_size / 2) & ~(size_t)4095;
     lmc__init_buffers(c, LMC__CUDA_BUFFERS, o.alloc_user);
     for (i = 0; i < 2; i++) lmc__init_buffers(&c->halves[i], LMC__CUDA_HALF_BUFFERS, o.alloc_user);
     *cuda = c;
     return lmc__cuda_note(c, lmc__open_device(c));
 }
 
+static void lmc__free_on_gpu(lmc_cuda *c, lmc__cu_address *address)
+{
+    if (*address) (void)c->f.cuMemFree_v2(*address);
+    *address = 0;
+}
+
+/* Within the context; nothing is on the way. */
+static void lmc__free_staging(lmc_cuda *c)
+{
+    unsigned i;
+    for (i = 0; i < 2; i++) {
+        lmc__free_on_gpu(c, &c->halves[i].gpu_packed);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_table);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_out);
+        lmc__free_on_gpu(c, &c->halves[i].gpu_base);
+    }
+    lmc__free_on_gpu(c, &c->scratch);
+    c->scratch_size = 0;
+    c->half_size = 0;
+}
+
+LMC__COLD LMC_API void lmc_cuda_trim(lmc_cuda *c)
+{
+    if (!c || !c->tables) return;
+    if (c->f.cuCtxPushCurrent_v2(c->context) != 0) return;
+    lmc__free_staging(c);
+    lmc__cuda_leave(c);
+}
+
 LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
 {
-    const lmc__cu_address memory[] = {h->gpu_packed, h->gpu_table, h->gpu_out, h->gpu_base};
-    unsigned i;
-    for (i = 0; i < 4; i++)
-        if (memory[i]) (void)c->f.cuMemFree_v2(memory[i]);
     if (h->packed) (void)c->f.cuMemFreeHost(h->packed);
     if (h->table) (void)c->f.cuMemFreeHost(h->table);
     if (h->copied) (void)c->f.cuEventDestroy_v2(h->copied);
@@ -527,9 +552,9 @@ LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
     if (!c) return;
     if (c->context && lmc__cuda_enter(c) == LMC_OK) {
         if (c->own) (void)c->f.cuStreamSynchronize(c->own);
+        lmc__free_staging(c);
         for (i = 0; i < 2; i++) lmc__free_half(c, &c->halves[i]);
-        if (c->scratch) (void)c->f.cuMemFree_v2(c->scratch);
-        if (c->tables) (void)c->f.cuMemFree_v2(c->tables);
+        lmc__free_on_gpu(c, &c->tables);
         if (c->started) (void)c->f.cuEventDestroy_v2(c->started);
         if (c->own) (void)c->f.cuStreamDestroy_v2(c->own);
         if (c->module) (void)c->f.cuModuleUnload(c->module);

@@ -28,6 +28,7 @@
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
+    int is_in_place;     /* what predicts it may be where it goes: no block is decoded there */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -60,8 +61,15 @@ typedef struct lmc__cuda_range {
 
 /* Blocks of a wave, and so the size of its table. */
 #define LMC__CUDA_MAX_JOBS ((size_t)16384)
-/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. */
+/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. Those of deltas
+ * are far less. */
+#define LMC__CUDA_MAX_PACKED ((size_t)64 << 20)
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
+/* With a wave of less, starting it takes as long as what it does. */
+#define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
+/* What a wave takes of the device, at most, for each of its bytes: twice packed, decoded, and
+ * predicted ones, and scratch of three (lmc__gpu_scratch_size). A quarter of what is free. */
+#define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
 /* What lies between two runs is read with them, if it is so short. */
 #define LMC__CUDA_MAX_GAP 4096u
 /* Outputs of a wave begin at multiples of this. */
@@ -180,6 +188,52 @@ static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const l
 
 /* -- waves -- */
 
+/* The largest block of what is wanted, and how many bytes are, with the rest of their blocks. */
+static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *largest,
+                               uint64_t *total)
+{
+    size_t i;
+    *largest = 1;
+    *total = 0;
+    for (i = 0; i < lmc__count_spans(c); i++) {
+        const lmc__cuda_span *const span = lmc__span_at(c, i);
+        const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, span->stream);
+        uint64_t at = span->start;
+        while (at < span->end) {
+            const lmc__run *const run = &lmc__run_at(r, lmc__find_run(r, stream, at))->run;
+            const size_t size = (size_t)lmc__min64(run->block_size, run->size);
+            if (*largest < size) *largest = size;
+            at = run->start + run->size;
+        }
+        *total += span->end - span->start + 2 * (uint64_t)*largest;
+    }
+}
+
+/* How large waves are. A block is decoded by one group of threads; so a wave is to have a block for
+ * each group that runs at the same time, or a multiple of that. Nothing is on the way. */
+static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
+{
+    const unsigned n_groups = c->n_multiprocessors * lmc__gpu_kernels[LMC__GPU_ANY].groups;
+    size_t largest, available = 0, all = 0;
+    uint64_t total, size = c->options.staging_size / 2;
+    lmc__measure_spans(c, r, &largest, &total);
+    if (size == 0) {
+        LMC__CUDA(c, cuMemGetInfo_v2, (&available, &all));
+        size = (uint64_t)n_groups * largest;
+        while (size < LMC__CUDA_MIN_WAVE) size *= 2;
+        size = lmc__min64(size, available / LMC__CUDA_FREE_SHARE);
+        size = lmc__min64(size, LMC__MAX_STAGING / 2);
+    }
+    size = lmc__min64(size, total);
+    if (size < LMC__MIN_STAGING / 2) size = LMC__MIN_STAGING / 2;
+    size = (size + 4095) & ~(uint64_t)4095;
+    if (size <= c->half_size) return LMC_OK; /* there is memory for more */
+    lmc__free_staging(c);
+    c->half_size = (size_t)size;
+    c->packed_cap = lmc__min(c->half_size, LMC__CUDA_MAX_PACKED) + LMC__CUDA_PACKED_MORE;
+    return LMC_OK;
+}
+
 /* Packed bytes of a block go behind the others of the wave. */
 static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place *place, size_t *at)
 {
@@ -244,7 +298,7 @@ static enum lmc_status lmc__cuda_plan_block(lmc_cuda *c, lmc_reader *r, lmc__cud
     *is_full =
         h->jobs.size != 0 &&
         (lmc__count_cuda_jobs(h) == LMC__CUDA_MAX_JOBS || room > c->half_size - h->out_size ||
-         h->packed_size + LMC__CUDA_MAX_GAP + place->size > c->half_size + LMC__CUDA_PACKED_MORE);
+         h->packed_size + LMC__CUDA_MAX_GAP + place->size > c->packed_cap);
     if (*is_full) return LMC_OK;
     memset(&job, 0, sizeof job);
     job.run = number;

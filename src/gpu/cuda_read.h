@@ -1,7 +1,6 @@
 #pragma once
 #include "base/platform.h"
 #include "base/bytes.h"
-#include "kernels/crc32c.h"
 #include "snapshot/buffer.h"
 #include "snapshot/fingerprint.h"
 #include "snapshot/files.h"
@@ -11,22 +10,12 @@
 #include "gpu/cuda_driver.h"
 #include "gpu/cuda_open.h"
 #include "gpu/cuda_plan.h"
+#include "gpu/cuda_base.h"
 #include "gpu/cuda_wave.h"
 
 /* lmc_cuda_read: waves in turns, then the fingerprints of what is whole. */
 
 /* -- fingerprints -- */
-
-/* What sums.cu knows as SumPiece and Sums. */
-typedef struct lmc__gpu_piece {
-    uint64_t at;
-    uint32_t size, reserved;
-} lmc__gpu_piece;
-typedef struct lmc__gpu_sums {
-    uint64_t words;
-    uint32_t crc, reserved;
-} lmc__gpu_sums;
-#define LMC__GPU_SUMS_SHARED (256 * 8 + 5 * 256 * 4)
 
 /* Goes through the leaves of all tensors that lie whole in a part, and of whole files, span by
  * span. Two of these make the same pieces: one plans a batch of sums, the other one takes them. */
@@ -96,26 +85,6 @@ static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__
     return LMC_OK;
 }
 
-/* Sums of n pieces, whose places are in the table of the first half, to its place behind them. */
-static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
-                                       uint32_t n)
-{
-    const lmc__cu_address gpu_rows = c->halves[0].gpu_table,
-                          gpu_sums = gpu_rows + LMC__CUDA_MAX_JOBS * sizeof *rows;
-    void *arguments[4];
-    arguments[0] = (void *)(uintptr_t)&gpu_rows;
-    arguments[1] = &n;
-    arguments[2] = (void *)(uintptr_t)&gpu_sums;
-    arguments[3] = &c->tables;
-    LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (gpu_rows, rows, n * sizeof *rows, c->stream));
-    LMC__CUDA(c, cuLaunchKernel,
-              (c->sums, (unsigned)lmc__min64(n, (uint64_t)c->n_multiprocessors * 8), 1, 1,
-               LMC__GPU_THREADS, 1, 1, LMC__GPU_SUMS_SHARED, c->stream, arguments, NULL));
-    LMC__CUDA(c, cuMemcpyDtoHAsync_v2, (sums, gpu_sums, n * sizeof *sums, c->stream));
-    LMC__CUDA(c, cuStreamSynchronize, (c->stream));
-    return LMC_OK;
-}
-
 /* The next piece, whose sums are known. */
 static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_walk *w,
                                         const lmc__gpu_sums *sums)
@@ -129,17 +98,14 @@ static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_wa
                               LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(&w->file)));
         w->digester.fingerprints = r->fingerprints.data;
     }
-    piece.sum = sums->words;
-    piece.crc = piece.part_crc = ~lmc__crc32c_combine(UINT32_MAX, sums->crc, piece.size);
-    piece.part_size = piece.size;
-    lmc__absorb_piece(&w->digester, &piece, NULL);
+    lmc__absorb_gpu_sums(&w->digester, &piece, sums);
     return w->at == w->end ? lmc__confirm_span(c, r, w) : LMC_OK;
 }
 
 static enum lmc_status lmc__check_whole(lmc_cuda *c, lmc_reader *r)
 {
-    lmc__gpu_piece *const rows = (lmc__gpu_piece *)(void *)c->halves[0].table;
-    lmc__gpu_sums *const sums = (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
+    lmc__gpu_piece *const rows = lmc__gpu_pieces(c);
+    lmc__gpu_sums *const sums = lmc__gpu_sums_of(rows);
     lmc__cuda_walk planner, taker;
     uint32_t i, n;
     memset(&planner, 0, sizeof planner);
@@ -163,6 +129,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
 {
     lmc__cuda_half *last = NULL;
     unsigned i;
+    LMC__TRY(lmc__choose_wave_size(c, r));
     LMC__CUDA(c, cuEventRecord, (c->started, c->stream));
     LMC__CUDA(c, cuStreamWaitEvent, (c->own, c->started, 0));
     for (i = 0;; i = !i) {
@@ -180,7 +147,9 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
 LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
                                                 const lmc_cuda_part *parts, size_t n, void *stream)
 {
+    const lmc_cuda_base *base;
     enum lmc_status status;
+    size_t i;
     if (!c) return LMC_ERR_ARGUMENT;
     c->message[0] = 0;
     if (!c->tables || !r || (n && !parts) || r->is_salvage)
@@ -188,6 +157,13 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
     c->stream = (lmc__cu_stream)stream;
     memset(c->is_passed, 0, sizeof c->is_passed);
     LMC__TRY(lmc__cuda_note(c, lmc__take_parts(c, r, parts, n)));
+    base = lmc__cuda_base_of(c, r);
+    for (i = 0; i < lmc__count_spans(c); i++) {
+        lmc__cuda_span *const span = lmc__span_at(c, i);
+        const lmc_cuda_part *const part = &span->part;
+        span->is_in_place = part->dst == part->base ||
+                            (base && lmc__has_address(base, (uintptr_t)part->dst, part->size));
+    }
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
     /* after an error nothing may be on its way to memory that the caller frees */

@@ -15,6 +15,7 @@
 #include "gpu/cuda_driver.h"
 #include "gpu/cuda_open.h"
 #include "gpu/cuda_plan.h"
+#include "gpu/cuda_base.h"
 
 /* A wave of blocks: what the host, the link and the GPU do with it. Two waves are on the way, each
  * in its half of the memory:
@@ -34,31 +35,22 @@
 
 /* -- memory, once it is needed -- */
 
-static enum lmc_status lmc__cuda_reserve(lmc_cuda *c, lmc__cu_address *address, size_t size)
-{
-    if (!*address) LMC__CUDA(c, cuMemAlloc_v2, (address, size));
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__reserve_half(lmc_cuda *c, lmc__cuda_half *h)
 {
-    const size_t packed_size = c->half_size + LMC__CUDA_PACKED_MORE + LMC__GPU_PAD;
+    const size_t packed_size = c->packed_cap + LMC__GPU_PAD;
     void *memory = NULL;
-    if (!h->packed) {
+    if (h->packed_cap < c->packed_cap) {
+        memory = h->packed;
+        h->packed = NULL;
+        h->packed_cap = 0;
+        if (memory) LMC__CUDA(c, cuMemFreeHost, (memory));
         LMC__CUDA(c, cuMemHostAlloc, (&memory, packed_size, 0));
         h->packed = (uint8_t *)memory;
+        h->packed_cap = c->packed_cap;
         memset(h->packed, 0, packed_size); /* the GPU may read behind a block */
     }
-    if (!h->table) {
-        const size_t size = LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status);
-        LMC__CUDA(c, cuMemHostAlloc, (&memory, size, 0));
-        h->table = (lmc__gpu_block *)memory;
-        h->status = (uint32_t *)(void *)(h->table + LMC__CUDA_MAX_JOBS);
-        memset(memory, 0, size);
-    }
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
-    return lmc__cuda_reserve(c, &h->gpu_table,
-                             LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status));
+    return lmc__reserve_table(c, h);
 }
 
 /* -- reading -- */
@@ -110,11 +102,6 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- what is known of a block now that its header is there -- */
 
-static lmc__cu_address lmc__address_of(const void *p, uint64_t offset)
-{
-    return (lmc__cu_address)(uintptr_t)p + offset;
-}
-
 /* Copies bytes [from, to) of the stream, as the parts of the block's pieces have them as their
  * base, to gpu_base; *left: how many of them no part has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
@@ -137,13 +124,24 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the prediction of a block is, on the device: where its part has it, or gathered of several
- * parts, and zeros where a segment has none. Not all of it is there: is_by_reader. */
-static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *run,
-                                                 lmc__cuda_half *h, lmc__cuda_job *job)
+/* Where the base on the device has byte `at` of a segment that has one. */
+static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
+                                            const lmc__run *run, const lmc__segment *s, uint64_t at)
+{
+    return lmc__base_address(lmc__cuda_base_of(c, r),
+                             lmc__locate(&r->origin, run, s, at - s->start).start);
+}
+
+/* Where the prediction of a block is, on the device: where its part, or the base, has it; or
+ * gathered of several places, and zeros where a segment has none. Not all of it is there:
+ * is_by_reader. */
+static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *r,
+                                                 const lmc__run *run, lmc__cuda_half *h,
+                                                 lmc__cuda_job *job)
 {
     const lmc__cuda_piece *const piece = lmc__cuda_piece_at(h, job, 0);
     const lmc_cuda_part *const part = &lmc__span_at(c, piece->span)->part;
+    const int is_on_gpu = lmc__cuda_base_of(c, r) != NULL;
     const uint64_t end = job->at + job->info.size;
     uint32_t i = lmc__find_segment(run, job->at);
     const lmc__segment *const s = &run->segments[i];
@@ -152,10 +150,12 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *ru
         job->is_by_reader = 1;
         return LMC_OK;
     }
-    job->base = part->base ? lmc__address_of(part->base, piece->offset) : 0;
-    if (job->base && piece->size == job->info.size && job->base % job->info.width == 0 &&
-        s->base != 0 && end <= s->start + s->size)
-        return LMC_OK;
+    if (s->base != 0 && end <= s->start + s->size) {
+        if (is_on_gpu) job->base = lmc__segment_address(c, r, run, s, job->at);
+        else if (part->base && piece->size == job->info.size)
+            job->base = lmc__address_of(part->base, piece->offset);
+        if (job->base && job->base % job->info.width == 0) return LMC_OK;
+    }
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_base, c->half_size));
     job->base = h->gpu_base + job->out_at;
     for (at = job->at; at < end && !job->is_by_reader; at = next, i++) {
@@ -164,6 +164,11 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc__run *ru
         if (run->segments[i].base == 0)
             LMC__CUDA(c, cuMemsetD8Async,
                       (job->base + (at - job->at), 0, (size_t)(next - at), c->own));
+        else if (is_on_gpu)
+            LMC__CUDA(c, cuMemcpyDtoDAsync_v2,
+                      (job->base + (at - job->at),
+                       lmc__segment_address(c, r, run, &run->segments[i], at), (size_t)(next - at),
+                       c->own));
         else LMC__TRY(lmc__gather_pieces(c, h, job, at, next, &left));
         job->is_by_reader = left != 0;
     }
@@ -191,12 +196,12 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
     if (status == LMC_OK && job->info.has_prediction && run->prediction == LMC__PREDICT_ZERO)
         status = LMC_ERR_CORRUPT;
     if (status != LMC_OK) return lmc__cuda_fail_job(c, r, h, job, status);
-    if (job->info.has_prediction) LMC__TRY(lmc__cuda_find_prediction(c, run, h, job));
+    if (job->info.has_prediction) LMC__TRY(lmc__cuda_find_prediction(c, r, run, h, job));
     job->kernel =
         job->is_by_reader ? LMC__GPU_CPU : lmc__usable_kernel(c, lmc__gpu_kernel_of(header, 0));
     job->out = lmc__address_of(part->dst, piece->offset);
-    job->is_staged = piece->size != job->info.size || !part->dst || part->dst == part->base ||
-                     job->out % job->info.width != 0;
+    job->is_staged = piece->size != job->info.size || !part->dst ||
+                     lmc__span_at(c, piece->span)->is_in_place || job->out % job->info.width != 0;
     if (job->is_by_reader || !job->is_staged) return LMC_OK;
     LMC__TRY(lmc__cuda_reserve(c, &h->gpu_out, c->half_size));
     job->out = h->gpu_out + job->out_at;
@@ -206,7 +211,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 /* -- decoding -- */
 
 /* Scratch for n groups; for less, if it would be more than LMC__CUDA_MAX_SCRATCH. */
-#define LMC__CUDA_MAX_SCRATCH(c) (4 * (c)->options.staging_size)
+#define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
 {

@@ -11,8 +11,8 @@
  *     restore   symbols to elements
  *     quantize  elements to symbols; returns the number of exceptions
  *
- * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
- * scale that its prediction, an F32 there, gives. restore may have dst = second.
+ * All n elements have one scale. But if `second` is not NULL and the grid is linear, each element's
+ * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -25,20 +25,20 @@
  *
  * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So what could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
+ * All tiers, compilers and options must give the same bits. So where rounding matters, the code
+ * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
- * may overlap.
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
+ * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
+ * No other arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that an element's prediction gives: about its square root times a constant, since half
- * of a float's bits is its root's but for the exponent's bias. floor and bias are within the bounds
- * of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at most, so the sum is
- * less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. For
+ * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
+ * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
+ * most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -49,8 +49,8 @@ LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)half & 0xFFFF0000u;
 }
 
-/* Symbol 0 is q = 0 by definition, whatever min is; another symbol may give q = 0 as well, if min
- * is not positive, and then +0 too: 0 times a positive scale. */
+/* Symbol 0 is q = 0 by definition, whatever min is. If min is not positive, another symbol may also
+ * give q = 0, and so +0: 0 times a positive scale. */
 LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_t min)
 {
     const float q = symbol ? (float)(min + (int32_t)symbol - 1) : 0.0f;
@@ -63,7 +63,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, for q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -76,10 +76,10 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 }
 
 #ifndef LMC_NO_ENCODER
-/* Magnitude over scale as the nearest F32, then that to the nearest integer, halves up; 65536 if
- * that is less. It is what IEEE division gives, in integers: a mantissa of 24 bits, shifted up by
- * 9, over one of 8 bits has 25 or 26 bits, so 24 and a rest of one or two that decides the
- * rounding; ties are exact divisions only, and go to the even neighbour.
+/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
+ * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, over one of 8 bits has
+ * 25 or 26 bits: 24, and one or two more that decide the rounding. Only exact divisions give ties,
+ * which go to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -88,9 +88,9 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
  *     quotient of 26 bits   qqqqqqqq qqqqqqqq qqqqqqqq rr      shift 2, half 10
  *     of 25 bits             qqqqqqqq qqqqqqqq qqqqqqqq r      shift 1, half 1
  *
- * m's 24 bits are what F32 keeps, and m++ may make it 2^24, which is right as well. Then floor(m *
- * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. With drop below 0 the result is 2^23 at least,
- * with drop above 25 it is an eighth at most. */
+ * m has the 24 bits that F32 keeps. m++ may make it 2^24, which is also right. Then
+ * floor(m * 2^(-1 - drop) + 1/2) is ((m >> drop) + 1) >> 1. If drop is below 0, the result is at
+ * least 2^23; if drop is above 25, at most an eighth. */
 LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
 {
     const uint32_t a = (magnitude & 0x7FFFFF) | 0x800000, b = (scale >> 16 & 0x7F) | 0x80;
@@ -108,12 +108,12 @@ LMC__INLINE uint32_t lmc__divide(uint32_t magnitude, uint32_t scale)
     return m < 65536 ? m : 65536;
 }
 
-/* The exponent is neither 0 nor 255: subtracting wraps what is below to large numbers. */
+/* Whether the exponent is neither 0 nor 255: subtracting wraps smaller numbers to large ones. */
 LMC__INLINE int lmc__is_normal(uint32_t v) { return (v & 0x7FFFFFFF) - 0x00800000 < 0x7F000000; }
 
-/* The nearest point, if there is one: with q in [min, min + n_points), tested by one comparison of
- * unsigned numbers. +0 is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are
- * rounded away from zero, since the magnitude is. */
+/* The nearest point, if its q is in [min, min + n_points): one unsigned comparison tests that. +0
+ * is symbol 0; -0, subnormals, infinities and NaN are exceptions. Halves are rounded away from
+ * zero, since the magnitude is rounded up. */
 LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t magnitude = (int32_t)lmc__divide(x & 0x7FFFFFFF, scale),
@@ -123,7 +123,7 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more. An
+/* Distance to the lower border of the lowest point. Smaller numbers wrap to 2^31 and more. An
  * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
  * point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
@@ -131,8 +131,8 @@ LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* Bits above the lowest border, divided by the step: the point whose interval of a step's width the
- * element is in. */
+/* Bits above the lowest border, divided by the step: the number of the interval that the element is
+ * in. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -165,7 +165,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -186,8 +186,8 @@ static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const 
     return exceptions;
 }
 
-/* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
+/* Sum of (bits of the magnitude >> 14) over the elements that are normal numbers, of n <= 32768;
+ * *count: how many these are. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -214,21 +214,21 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). Of a power of two, just a
- * shift by log2.
+ * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
+ * a shift by log2.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: not enough to reach the next
- * integer, which is that far from u / divisor at least. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
+ * integer, whose distance from u / divisor is at least 1 / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division is IEEE's, so not under -ffast-math,
- * which has approximations in its place: then the scalar code divides (clang does not tell of
- * -freciprocal-math alone). */
+/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
+ * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
+ * alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -257,9 +257,8 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
- * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
- * that.
+/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
+ * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
@@ -268,7 +267,7 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
- * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * memcpy of a constant size is an unaligned load or store. Each kernel handles whole vectors and
  * leaves the rest to the scalar one. */
 #define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
 typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
@@ -292,9 +291,9 @@ LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const
     return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
 
-/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
- * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
- * (grids.h). */
+/* q + (min - 1) is masked to 0 for symbol 0. Its product with the scale is then +0, since scales
+ * are positive. The conversion is exact (17 bits to 24), and so is the product (16 bits times
+ * 8). */
 LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                   lmc__i32v scale, int32_t min)
 {
@@ -308,9 +307,9 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
     memcpy(dst, &v, sizeof v);
 }
 
-/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
- * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
- * so that the sum itself cannot overflow:
+/* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
+ * the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
@@ -365,8 +364,8 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
                         grid);
 }
 
-/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
- * low is tested in the loop, where it is the same in all steps. */
+/* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
+ * fill one. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -386,10 +385,10 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 }
 
 #ifndef LMC_NO_ENCODER
-/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
- * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
- * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
- * in each lane, to be added up at the end: less than 2^31, as n is. */
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Only normal
+ * numbers can be on the grid, and +0, which is symbol 0. The symbol of an x that is off the grid is
+ * replaced, so its value before does not matter. The exceptions are counted in each lane, to be
+ * added up at the end: less than 2^31, as n is. */
 LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
                                           lmc__i32v is_off, lmc__i32v *exceptions)
 {
@@ -403,8 +402,8 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
     *exceptions -= is_off;
 }
 
-/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
- * the nearest is the default, which no function here changes.
+/* lmc__divide in floating point: like that, IEEE's division rounds once, to 24 bits. Rounding to
+ * nearest is the default, and no function here changes it.
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
@@ -433,9 +432,8 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
- * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
- * at most.
+ * lmc__quantize_log; its bit 31, spread, says that it is off. Vectors cannot divide integers:
+ * `step` is a reciprocal (lmc__divisor). The product of 31 bits and magic's 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...
@@ -497,7 +495,7 @@ LMC__STATIC_VEC size_t lmc__quantize_vec(uint16_t *symbols, const uint8_t *src,
                                                            scale, grid);
 }
 
-/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
+/* A lane adds n / LMC__LANES numbers of 17 bits; the sum of all lanes fits in 32 bits. */
 LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
 {
     lmc__i32v sum = {0}, counts = {0};

@@ -13,8 +13,8 @@
 #include "quantise/fit_error.h"
 #include "quantise/fit_grid.h"
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
- * cannot be quantised well is kept as it is, with the reason: that is no error.
+/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether quantising it pays. A tensor
+ * that cannot be quantised well is kept as it is, with the reason: that is not an error.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -23,24 +23,24 @@
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   a grid that does              a pass for each that is tried           fit_grid.h
+ *   a grid that suffices          a pass for each that is tried           fit_grid.h
  *
- * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
- * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on the number of threads or on
+ * the tier, and no decision on floating point. So the quantiser is the same on every machine.
  *
  * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
  * not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Elements. Below, scales for each block are not worth it. */
+/* Elements. Smaller tensors are not quantised: the scales of their blocks cost too much. */
 #define LMC__MIN_QUANTIZED 16384u
 /* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
- * as many (LMC__MIN_QUANTIZED). */
+/* Bits per element without loss, times 2^16, of one block from the middle. There are enough
+ * elements for one (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -62,8 +62,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
- * format has no number for is as if it were not said. */
+/* The elements of a row; 256 for a flat shard. Short rows are joined to at least 16. A number that
+ * the format cannot store is ignored. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -71,13 +71,12 @@ static uint64_t lmc__get_group_size(uint64_t group)
     return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
 }
 
-/* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First
- * moments are of updates about as large as 1: their grid is linear.
+/* The kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments have
+ * one, too, since none may become zero: updates are divided by their roots. Updates, of which first
+ * moments are made, are about as large as 1: their grid is linear.
  *
- * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
- * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
- * 128. */
+ * It starts as the finest grid. But a logarithmic one has the step that follows from its bound; if
+ * bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -90,7 +89,7 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     if (q->grid.is_log) {
         q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
                                : lmc__log_step(lmc__get_bound(o), o->measure);
-        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
+        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 has 16 bits less */
         if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
     }
     lmc__reset_grid(&q->grid);
@@ -119,7 +118,7 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return LMC_OK;
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not need a
  * prediction itself. */
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
@@ -172,7 +171,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits nothing is bounded: what moments are for tells how their loss is measured. */
+    /* With bits no error is bounded: the use of the moments says how their loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -189,7 +188,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
-    /* What is kept as it is has lost nothing, whatever was found before that was decided. */
+    /* A tensor that is kept as it is has lost nothing, whatever was measured before. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;

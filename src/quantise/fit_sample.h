@@ -52,7 +52,7 @@ typedef struct lmc__fit {
     const uint8_t *x, *s;
     /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
      * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it is of no use. */
+     * that is not zero, in bits times 2^16; and what is lost; or why it cannot be used. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;

@@ -81,7 +81,7 @@ static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name,
     return i;
 }
 
-/* name and fingerprint stay with whoever has them. */
+/* name and fingerprint are not copied. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
                                         const uint8_t *fingerprint, size_t file_number,
                                         const lmc_tensor *tensor)

@@ -54,8 +54,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
 }
 
 /* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
- * hashes of content, too. */
+ * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
+ * the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

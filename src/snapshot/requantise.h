@@ -16,9 +16,9 @@
 #include "snapshot/reader.h"
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
- * the old file knows. With it the same elements come out, and about the same size. Blocks that come
- * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
+ * file knows. With it the same elements come out, and about the same size. Blocks that come out
+ * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
  * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
@@ -152,7 +152,7 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 }
 
 /* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction lies, which whoever codes it again must give. */
+ * prediction is, which is needed to code it again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -191,7 +191,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* Who does not ask for the twin cannot give the prediction. */
+    /* A caller that does not ask for the twin cannot give the prediction. */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;

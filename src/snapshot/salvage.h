@@ -54,7 +54,7 @@ typedef struct lmc__found_block {
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* The reader first, so that whoever has that has this, too. */
+/* The reader is the first member, so a pointer to it is one to this, too. */
 struct lmc_salvage {
     lmc_reader reader;
     /* Bytes of the file from view_at on, read at once; the body of one section. */

@@ -28,7 +28,7 @@ static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_
 }
 #endif
 
-/* The header of a section; whoever reads the body compares body_crc. */
+/* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
     char kind[4];
     uint64_t size;
@@ -50,7 +50,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What does not matter to who does not know it. */
+/* What a reader may ignore if it does not know it. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -84,8 +84,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Whoever takes some has looked before that they are there
- * (lmc__left), but for varints: taking checks nothing. */
+/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
+ * lmc__left that they are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;

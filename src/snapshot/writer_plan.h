@@ -25,9 +25,9 @@
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
- * next snapshot, are cut alike. Small neighbours share a run, which saves headers and trees. Bytes
- * between tensors are AUTO.
+ * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
+ * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
+ * tensors are AUTO.
  *
  * What predicts them:
  *
@@ -40,23 +40,22 @@
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so the output is the same, in whatever pieces a file
- * comes. */
+ * The plan depends only on descriptions, so the pieces in which a file comes do not change the
+ * output. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half of the
- * usual number, as each tensor has its own statistics. */
+/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
+ * number, since each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* Such a run ends after so many bytes on average. Only a tensor's name and size decide if it ends
- * there: so blocks behind a changed tensor stay the same, for stores that keep equal ranges of
- * bytes once. */
+/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
+ * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Up to so many bytes between tensors, or of a tensor of another dtype, belong to the run of small
+/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
@@ -103,14 +102,14 @@ struct lmc_writer {
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    lmc__reach reach; /* what it costs to read all predictions so far */
+    lmc__reach reach; /* the cost of reading all predictions so far */
     /* the last gaps, each of another size; a new one replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
     size_t n_waiting; /* how many files wait, the last of the listing */
     int in_group;     /* they are being written */
     int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so the base cannot be overwritten */
+    /* with a base: it lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
     /* the file at hand, in the listing */
@@ -136,7 +135,7 @@ struct lmc_writer {
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* A file is at hand that ends when the caller says so. */
+/* Whether the file at hand ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
@@ -153,8 +152,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read as the snapshot has them. Updates, which need a second
- * moment, cannot, nor can parts of elements. */
+/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
+ * a second moment, and not parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -190,7 +189,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* The bytes of this snapshot that predict the run are encoded. */
+/* Whether the bytes of this snapshot that predict the run are already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -204,8 +203,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller, quantised where the snapshot
- * is. */
+/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
+ * has them quantised. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -232,8 +231,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
- * are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
+ * whole blocks, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -283,8 +282,8 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
- * may be in the bytes before the first tensor, which are then held in memory. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
+ * text may be in the bytes before the first tensor, these are held in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
@@ -348,14 +347,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: as RUN body and segment say it. */
+/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
     uint32_t base; /* 0: by nothing */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what has this twin. */
+/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
+ * twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -401,8 +401,8 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at position: only a later run can refer to this
- * one. */
+/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
+ * to that. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -412,7 +412,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block: so their blocks are as large as those of deltas. */
+/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -422,8 +422,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Tensor t[1] may continue the run that ends with t[0]: elements stay whole, in a conversion, too
- * (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
+ * conversion, too (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -450,7 +450,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, an odd size may be left: such
+    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
      * segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
@@ -510,8 +510,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size, if it can be read back. NULL: it cannot, or there is none, and
- * then the gap at offset is remembered. */
+/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
+ * at offset is remembered. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -579,8 +579,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. If its base is too far away, the segment is not predicted (work.h).
- */
+/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -649,9 +649,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data there is at least one of them, and header_size if that
- * is not 0. available: how many are known to come, if the file's size is unknown. Except in a
- * group, a run has whole elements; a part of one is left for a run of bytes, which comes next. */
+/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
+ * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
+ * run has whole elements; the next run, of bytes, takes a rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;

@@ -95,7 +95,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
  * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
- * it at once: dst is then of no use. */
+ * it at once: then dst may hold anything. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;

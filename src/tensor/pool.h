@@ -6,10 +6,10 @@
  *
  *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
  *                pool's threads are workers 1 .. n_workers - 1
- *     end        who takes the last index waits until n_left is 0: all tasks have returned
+ *     end        the caller waits until n_left is 0: all tasks have returned
  *
- * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
- * one lock for all is no bottleneck. */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, and each takes much longer
+ * than locking: one lock for all is no bottleneck. */
 #ifdef LMC_PTHREADS
 #include <pthread.h>
 
