@@ -13695,10 +13695,10 @@ typedef struct lmc__coder {
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    uint64_t read_limit; /* the most that is wanted next */
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -13916,14 +13916,16 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads what is wanted of the stream. A stream ends by bringing nothing. */
-static void lmc__read_wanted(lmc__coder *c)
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
+static void lmc__read_portion(lmc__coder *c)
 {
-    while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK) {
-        const size_t left = c->read_size - c->read_got;
+    const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
-        c->read_status = c->stream.read(c->stream.user, c->read_to + c->read_got, left, &n);
-        if (c->read_status == LMC_OK && n > left) c->read_status = LMC_ERR_READ;
+        c->read_status =
+            c->stream.read(c->stream.user, c->read_to + c->read_got, end - c->read_got, &n);
+        if (c->read_status == LMC_OK && n > end - c->read_got) c->read_status = LMC_ERR_READ;
         if (c->read_status != LMC_OK) break;
         c->ended = n == 0;
         c->read_got += n;
@@ -13935,7 +13937,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
     if (index == 0) lmc__write_parts(c);
-    else if (index == 1) lmc__read_wanted(c);
+    else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
@@ -13970,23 +13972,13 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* The first read of a stream, beside which nothing is coded. Each may be four times the last. */
-#define LMC__FIRST_READ_SIZE 65536u
-
-/* How many bytes of the stream to want, at most size > 0. */
-static uint64_t lmc__limit_read(lmc__coder *c, uint64_t size)
-{
-    size = lmc__min64(size, c->read_limit);
-    c->read_limit = 4 * size;
-    return size;
-}
-
-/* Asks for size bytes of the stream, to come with the next step. */
+/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
     c->read_size = size;
     c->read_got = 0;
+    c->read_portion = size;
 }
 
 /* The block, whose header is there, uses only features that the file's header names. */
@@ -16987,6 +16979,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
+    c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
         const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -17212,20 +17205,19 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    c->read_limit = is_unknown ? span : LMC__FIRST_READ_SIZE;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
-    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__limit_read(c, lmc__min64(span, left)));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left));
     while (c->read_size != 0) {
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size;
-        lmc__read_wanted(c); /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first, or what no step has read */
+        lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
         left -= size;
         LMC__TRY(lmc__reserve(next, span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next),
-                  c->ended ? 0 : (size_t)lmc__limit_read(c, lmc__min64(span, left)));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left));
         if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0);
@@ -17884,7 +17876,8 @@ typedef struct lmc__restorer {
     /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
      * to it before they are decoded */
     int is_other_used;
-    uint64_t offset; /* bytes of the stream from its beginning to `at` */
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
@@ -17913,6 +17906,8 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
+/* The first, as there may be little. Then four times as many with each read, up to those. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -17997,9 +17992,11 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) {
         uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        size = lmc__limit_read(
-            c, lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
+        r->read_limit = 4 * size;
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -18372,8 +18369,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
+    r->read_limit = LMC__FIRST_READ_SIZE;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
-    r->coder.read_limit = LMC__FIRST_READ_SIZE;
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
     r->coder.sink.user = o.user;

@@ -42,7 +42,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     while (d->absorbed < file->size) {
         size_t at;
         lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
-        lmc__read_wanted(c);
+        lmc__read_portion(c);
         LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
         for (at = 0; at < c->read_got; at += LMC__IDENTIFY_SIZE) {

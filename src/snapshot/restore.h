@@ -60,7 +60,8 @@ typedef struct lmc__restorer {
     /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
      * to it before they are decoded */
     int is_other_used;
-    uint64_t offset; /* bytes of the stream from its beginning to `at` */
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
@@ -89,6 +90,8 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
+/* The first, as there may be little. Then four times as many with each read, up to those. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -173,9 +176,11 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     if (is_reading) {
         uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        size = lmc__limit_read(
-            c, lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
+        r->read_limit = 4 * size;
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -548,8 +553,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
+    r->read_limit = LMC__FIRST_READ_SIZE;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
-    r->coder.read_limit = LMC__FIRST_READ_SIZE;
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
     r->coder.sink.user = o.user;

@@ -118,6 +118,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
+    c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
         const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -343,20 +344,19 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    c->read_limit = is_unknown ? span : LMC__FIRST_READ_SIZE;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
-    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__limit_read(c, lmc__min64(span, left)));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left));
     while (c->read_size != 0) {
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size;
-        lmc__read_wanted(c); /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first, or what no step has read */
+        lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
         left -= size;
         LMC__TRY(lmc__reserve(next, span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next),
-                  c->ended ? 0 : (size_t)lmc__limit_read(c, lmc__min64(span, left)));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left));
         if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0);
