@@ -2289,6 +2289,43 @@ static void check_grouped_copy(t_memory *in, int group_files)
     free(out.data);
 }
 
+/* A copy is not made of a file whose File_CRC is another one, though all its blocks are right. */
+static void check_copied_crc(void)
+{
+    static t_model model;
+    uint8_t *const data = make(40000, T_GAUSS, LMC_BF16);
+    lmc_reader *reader;
+    lmc_writer *writer = NULL;
+    lmc_sink sink;
+    t_memory good, bad, out;
+    w_file w;
+    int flip;
+    t_note("a copied file's File_CRC");
+    memset(&model, 0, sizeof model);
+    memset(&good, 0, sizeof good);
+    memset(&bad, 0, sizeof bad);
+    memset(&out, 0, sizeof out);
+    sink.write = t_append;
+    sink.user = &out;
+    t_add_file(&model, "a", data, 40000);
+    CHECK_STATUS(t_write_model(&model, &good, NULL, 0, NULL), LMC_OK);
+    w_parse(&w, good.data);
+    for (flip = 0; flip < 2; flip++) {
+        w.sections[0].facts.data[0] ^= (uint8_t)flip; /* the index begins a file with it */
+        w_build(&w, &bad);
+        reader = open_memory(&bad, NULL);
+        CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+        CHECK_STATUS(lmc_writer_copy_file(writer, reader, 0), flip ? LMC_ERR_CORRUPT : LMC_OK);
+        lmc_writer_free(writer);
+        lmc_reader_free(reader);
+    }
+    w_free(&w);
+    free(data);
+    free(good.data);
+    free(bad.data);
+    free(out.data);
+}
+
 /* What a writer refuses of a file that waits, it refuses at once. */
 static void check_refused_small(void)
 {
@@ -2356,6 +2393,7 @@ static void test_written_groups(void)
     free(single.data);
     t_free_model(&model);
     check_refused_small();
+    check_copied_crc();
 }
 
 /* -- requests to a source that is far away -- */
