@@ -1459,6 +1459,18 @@ class Cat(Case):
 # ---- --rm ----
 
 
+def can_see_writers():
+    """Whether the system refuses a lease on a file that is open for writing."""
+    with tempfile.NamedTemporaryFile() as f, open(f.name, "rb") as g:
+        try:
+            fcntl.fcntl(g, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            return True
+        except (AttributeError, OSError):
+            pass
+    return False
+
+
 class Remove(Case):
     def test_removes(self):
         data = bf16(100000)
@@ -1469,6 +1481,17 @@ class Remove(Case):
         self.assertEqual((self.tree(), self.read("a")), (["a"], data))
         self.lmc("--rm", "-k", "a")
         self.assertEqual(self.tree(), ["a", "a.lmc"])
+
+    @unittest.skipUnless(can_see_writers(), "the system does not tell who writes")
+    def test_open_file_stays(self):
+        """What somebody has open for writing may grow."""
+        for name, file in (("a", "a"), ("d", "d/b")):
+            self.write(file, bf16(1000))
+            with open(self.path(file), "ab"):
+                self.lmc("--rm", name, code=1, says="%s: is open for writing by another program, and is not removed; its snapshot is kept as %s.lmc" % (name, name))
+            self.assertTrue(os.path.exists(self.path(file)))
+            self.lmc("-f", "--rm", name)
+        self.assertEqual(self.tree(), ["a.lmc", "d.lmc"])
 
     def test_removes_trees(self):
         self.write("d/a/b", b"b")

@@ -85,6 +85,7 @@ void watch_signals(void)
     }
     signal(SIGPIPE, SIG_IGN); /* EPIPE says the same and lets us clean up */
     signal(SIGXFSZ, SIG_IGN); /* likewise EFBIG */
+    signal(SIGIO, SIG_IGN);   /* somebody waits for the lease of look.c, which ends at once */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
