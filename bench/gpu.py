@@ -13,11 +13,12 @@ The file is compressed first. Then, each only if what stands before was right:
     delta        apply_file of a delta of 2 % of the elements, in place
     peers        nvCOMP's ANS (nvidia-nvcomp-cu12) and DietGPU (DIETGPU: its .so) on the same tensors, where they are there
 
---sanitize runs `blocks` under the four tools of compute-sanitizer, --quick everything once. Medians of 10 (delta: once), GB/s of decoded
+--sanitize runs the first four (the first two without PyTorch) under the four tools of compute-sanitizer, --quick everything once. Medians of 10 (delta: once), GB/s of decoded
 bytes. `blocks` and `pinned` need the driver, NVRTC and a C compiler; the others PyTorch with CUDA, safetensors and lmc_codec.
 """
 import argparse
 import ctypes
+import importlib.util
 import os
 import shutil
 import statistics
@@ -29,6 +30,7 @@ import time
 from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+DEVICE = "cuda:0"
 ROW = struct.Struct("<QQQIIII")  # bench/gpu.c
 BLOCK = struct.Struct("<QQQIIII")  # lmc__gpu_block
 THREADS, PAD, NOT_HERE, STREAM_SIZE = 256, 16, 255, 64 << 20
@@ -292,12 +294,11 @@ def bench_files(model, packed, folder, repetitions):
     from lmc_codec.torch import apply_file, load_file, save_file
     from safetensors import safe_open
 
-    device = torch.device("cuda", 0)
     size = os.path.getsize(model)
 
     def read_theirs(n):
         def read(names):
-            with safe_open(model, "pt", device="cuda:0") as f:
+            with safe_open(model, "pt", device=DEVICE) as f:
                 return [f.get_tensor(name) for name in names]
 
         with safe_open(model, "pt") as f:
@@ -307,7 +308,7 @@ def bench_files(model, packed, folder, repetitions):
         torch.cuda.synchronize()
 
     def read_ours(decode):
-        tensors = load_file(packed, device, decode=decode)
+        tensors = load_file(packed, DEVICE, decode=decode)
         torch.cuda.synchronize()
         return tensors
 
@@ -377,9 +378,11 @@ def sanitize(model):
     tool = shutil.which("compute-sanitizer")
     if not tool:
         raise SystemExit("compute-sanitizer is not on the path: it comes with the CUDA Toolkit")
+    has_torch = all(importlib.util.find_spec(name) for name in ("torch", "safetensors", "lmc_codec"))
+    how = ["--quick", "--no-peers" if has_torch else "--only-blocks"]
     for name in ("memcheck", "racecheck", "initcheck", "synccheck"):
         print(f"-- {name}", flush=True)
-        subprocess.run([tool, "--tool", name, "--error-exitcode", "9", sys.executable, __file__, "--quick", "--only-blocks", model], check=True)
+        subprocess.run([tool, "--tool", name, "--error-exitcode", "9", sys.executable, __file__, *how, model], check=True)
 
 
 def main():
@@ -389,6 +392,7 @@ def main():
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only-blocks", action="store_true", help="neither files nor peers")
+    parser.add_argument("--no-peers", action="store_true")
     args = parser.parse_args()
     if args.sanitize:
         return sanitize(args.model)
@@ -408,7 +412,9 @@ def main():
         if any(done.values()):
             bench_pinned(gpu, data, wanted, done, repetitions)
         if not args.only_blocks:
-            bench_peers(bench_files(args.model, packed, folder, repetitions), repetitions)
+            tensors = bench_files(args.model, packed, folder, repetitions)
+            if not args.no_peers:
+                bench_peers(tensors, repetitions)
 
 
 if __name__ == "__main__":

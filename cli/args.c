@@ -117,7 +117,7 @@ static int take_option(struct reading *r, const struct option *o, const char *re
         value = rest;
         if (!rest && r->at + 1 < r->argc && r->at + 1 != r->verb_at) value = r->argv[++r->at];
         if (!value || (!*value && o->kind != ANY))
-            return fail_usage(a, "%s wants %s", name_option(o, name),
+            return fail_usage(a, "%s needs %s", name_option(o, name),
                               o->wants ? o->wants : "a value: a number");
     }
     switch (o->kind) {
@@ -310,7 +310,7 @@ static int find_parts(struct arguments *a)
         a->o.n_parts += !is_snapshot;
     }
     if (a->o.n_parts && n_snapshots > 1)
-        return fail_usage(a, "name one snapshot, and behind it what is wanted of it");
+        return fail_usage(a, "name one snapshot, and after it the paths to restore");
     if (a->verb == VERB_RESTORE && !a->o.n_parts && !a->bases.n && a->o.links == LINKS_FOLLOW)
         return fail_usage(a, "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
     if (a->o.n_parts && (a->o.remove_source || a->o.recursive))
@@ -324,9 +324,9 @@ static int check_output_options(const struct arguments *a)
     const char *output = a->o.output;
     int to_stdout = a->o.to_stdout;
     if (a->verb == VERB_SALVAGE && output && is_dash(output))
-        return fail_usage(a, "'lmc salvage' wants a directory for its output");
+        return fail_usage(a, "'lmc salvage' needs a directory for its output");
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
-        return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
+        return fail_usage(a, "'lmc %s' needs -o with the name of the output, or -c",
                           verbs[a->verb].word);
     if (output && a->o.n_names - a->o.n_parts > 1 && a->verb <= VERB_LIST &&
         !names_directory(&a->o))
@@ -349,14 +349,14 @@ static int check_combinations(const struct arguments *a)
     int has_dash = 0;
     for (size_t i = 0; i < a->o.n_names; i++) has_dash |= is_dash(a->o.names[i]);
     if (a->verb == VERB_CAT && a->o.n_names > 2 && !a->o.safetensors)
-        return fail_usage(a, "several tensors go into a file of their own: use --safetensors");
+        return fail_usage(a, "several tensors need a file with names: use --safetensors");
     if (a->o.file && a->o.n_names == 1 && !a->o.safetensors && !a->o.npy && !a->o.f32)
-        return fail_usage(a, "--file wants a tensor, too; 'lmc -dc FILE.lmc PATH' writes the bytes "
+        return fail_usage(a, "--file needs a tensor, too; 'lmc -dc FILE.lmc PATH' writes the bytes "
                              "of a file");
     if (a->o.npy && a->o.safetensors)
         return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))
-        return fail_usage(a, "'lmc %s' wants files, not standard input", verbs[a->verb].word);
+        return fail_usage(a, "'lmc %s' needs files, not standard input", verbs[a->verb].word);
     if (o->opaque && o->dtype != LMC_AUTO)
         return fail_usage(a, "--opaque and --dtype exclude each other");
     if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)

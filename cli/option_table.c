@@ -66,7 +66,7 @@ static int take_threads(struct arguments *a, const char *text)
     errno = 0;
     a->n_threads = strtol(text, &end, 10);
     if (end == text || *end || errno || a->n_threads < 0 || a->n_threads > MAX_THREADS)
-        return fail_usage(a, "-T wants a number of threads from 0 to 1024, not '%s'", text);
+        return fail_usage(a, "-T needs a number of threads from 0 to 1024, not '%s'", text);
     return CODE_OK;
 }
 
@@ -100,7 +100,7 @@ static int take_dtype(struct arguments *a, const char *text)
     a->o.dtype = find_dtype(text);
     if (a->o.dtype == LMC_AUTO)
         return fail_usage(a,
-                          "--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
+                          "--dtype needs one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
                           "F64, C64, I16, U16, I32, U32, I64, U64 or another dtype of "
                           "safetensors, not '%s'",
                           text);
@@ -109,7 +109,7 @@ static int take_dtype(struct arguments *a, const char *text)
 
 static int take_base(struct arguments *a, const char *text)
 {
-    if (is_dash(text)) return fail_usage(a, "--base wants the name of a file or directory");
+    if (is_dash(text)) return fail_usage(a, "--base needs the name of a file or directory");
     add_base(&a->bases, text);
     return CODE_OK;
 }
@@ -118,7 +118,7 @@ static int take_search(struct arguments *a, const char *text)
 {
     struct stat st;
     if (stat(text, &st) != 0 || !S_ISDIR(st.st_mode))
-        return fail_usage(a, "--search wants a directory of snapshots, and '%s' is none", text);
+        return fail_usage(a, "--search needs a directory of snapshots, and '%s' is none", text);
     add_search(&a->bases, text);
     return CODE_OK;
 }
@@ -126,7 +126,7 @@ static int take_search(struct arguments *a, const char *text)
 static int take_onto(struct arguments *a, const char *text)
 {
     if (is_dash(text))
-        return fail_usage(a, "--onto wants the name of a file or directory, or 'none'");
+        return fail_usage(a, "--onto needs the name of a file or directory, or 'none'");
     a->o.onto = text;
     return CODE_OK;
 }
@@ -144,7 +144,7 @@ static int take_name(struct arguments *a, const char *text)
     a->o.name = text;
     if (!fault) return CODE_OK;
     say(text, "%s", fault);
-    return fail_usage(a, "--name wants another name");
+    return fail_usage(a, "--name needs another name");
 }
 
 static int take_match(struct arguments *a, const char *text)
@@ -152,7 +152,7 @@ static int take_match(struct arguments *a, const char *text)
     const char *fault = find_pattern_fault(text, strlen(text));
     a->o.match = text;
     if (!fault) return CODE_OK;
-    return fail_usage(a, "--match wants a pattern: %s", fault);
+    return fail_usage(a, "--match needs a pattern: %s", fault);
 }
 
 static int take_keep(struct arguments *a, const char *text)

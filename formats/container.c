@@ -2,7 +2,7 @@
 #include "container.h"
 
 #include "container_check.h"
-#include "torch_save.h"
+#include "torch.h"
 
 const char *container_name(enum container_kind kind)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "dcp.h"
+#include "torch.h"
 
 #include "container_check.h"
 #include "sorted.h"
@@ -77,7 +77,7 @@ static enum container_result read_places(struct dcp *d)
                    tensors = pickle_member(p, p->root, "state_dict_metadata");
     size_t n = 0;
     if (pickle_get(p, places)->type != PICKLE_DICT || pickle_get(p, tensors)->type != PICKLE_DICT)
-        return container_bad(d, "it does not tell of storage_data");
+        return container_bad(d, "it has no storage_data");
     for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next) n++;
     d->places = (struct dcp_place *)malloc((n + 1) * sizeof *d->places);
     if (!d->places) return CONTAINER_MEMORY;

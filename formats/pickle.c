@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "pickle.h"
+#include "torch.h"
 
 #include "container_check.h"
 

@@ -178,7 +178,7 @@ static const char *parse_choice(struct rule *r, struct part p)
     if (has_prefix(p, "bits:")) {
         r->kind = CHOOSE_BITS;
         r->bits = p.size == 6 ? (unsigned)(p.at[5] - '0') : 0;
-        return r->bits >= 4 && r->bits <= 8 ? NULL : "bits: wants a number from 4 to 8";
+        return r->bits >= 4 && r->bits <= 8 ? NULL : "bits: needs a number from 4 to 8";
     }
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
         if (has_prefix(p, bounds[i].name)) {
@@ -211,15 +211,15 @@ static const char *parse_field(struct rule *r, struct part field, int *is_field)
     if (!equals) return NULL;
     if (is_word(key, "role"))
         return parse_role(&r->roles, value) ? NULL
-                                            : "role= wants m, v, gradient, weight, other or any";
+                                            : "role= needs m, v, gradient, weight, other or any";
     if (is_word(key, "dtype"))
         return parse_dtype(&r->dtype, value)
                    ? NULL
-                   : "dtype= wants F32, BF16 or another dtype of safetensors";
+                   : "dtype= needs F32, BF16 or another dtype of safetensors";
     if (is_word(key, "min") || is_word(key, "max"))
         return parse_size(is_word(key, "min") ? &r->min_size : &r->max_size, value)
                    ? NULL
-                   : "min= and max= want the size of a tensor in bytes, such as 65536 or 64K";
+                   : "min= and max= need the size of a tensor in bytes, such as 65536 or 64K";
     if (is_word(key, "base"))
         return "there is no base=: each block is coded against the base only where that is smaller";
     *is_field = 0;

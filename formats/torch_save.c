@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "torch_save.h"
+#include "torch.h"
 
 #include "container_check.h"
-#include "dcp.h"
 #include "sorted.h"
-#include "torch_views.h"
 
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"
@@ -597,7 +595,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
         dcp_get(d, i, &item);
         if (strcmp(item.file, name) != 0) break;
         if (item.offset < end || item.offset + item.size > b->view->size)
-            return container_bad(b->c, "its .metadata tells of items that overlap or are missing");
+            return container_bad(b->c, "its .metadata lists items that overlap or are missing");
         end = item.offset + item.size;
         b->item = item.name;
         b->part = &item;
@@ -713,7 +711,7 @@ enum container_result container_find_torch_views(struct container *c, const stru
         result = find_archives(&b, d);
         for (size_t i = 0; i < f->n_tensors && result == CONTAINER_OK; i++)
             if (!b.listed[i].is_found && !is_bytes(b.listed[i].tensor))
-                result = container_bad(c, "it does not tell of tensor '%.100s'%s%.100s",
+                result = container_bad(c, "it does not describe tensor '%.100s'%s%.100s",
                                        b.listed[i].tensor->name, c->note[0] ? ": " : "", c->note);
         finish_pointers(c);
         if (result == CONTAINER_OK) result = find_ambiguous(&b);

@@ -9,7 +9,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
 #include "../formats/container.h"
-#include "../formats/pickle.h"
+#include "../formats/torch.h"
 /* What would take megabytes to reach is reached by kilobytes here. */
 #undef CONTAINER_MAX_HEADER
 #define CONTAINER_MAX_HEADER (100000u + 8)

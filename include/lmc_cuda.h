@@ -71,7 +71,8 @@ typedef struct lmc_cuda_options {
      * each group of threads that the GPU can run has a block of the largest size in the parts, but
      * no more than a quarter of the memory that is free on the device is taken. Memory of the
      * device: at most three times that, and what kernels need beside, at most four times that; of
-     * full tensors mostly a third of it. Pinned memory of the host: as much, but at most 130 MiB. */
+     * full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that, and
+     * at most 132 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -82,7 +83,8 @@ typedef struct lmc_cuda_options {
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
-/* Frees the memory of the device that calls have left for the next ones. The kernels stay. */
+/* Frees the memory of the device that calls have left for the next ones. The kernels stay, and so
+ * does pinned memory, which takes long to get. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
@@ -107,9 +109,9 @@ LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
- * of their names, while other parts are, too: nothing else predicts them, or what is in one run with
- * them. Of others (twins, for example) lmc_cuda_read must be called before that, to another place.
- * reader: with a base. */
+ * of their names, while other parts are, too: nothing else predicts them, or what is in one run
+ * with them. Others (twins, for example) are to be read before that, to another place. reader: with
+ * a base. ARGUMENT: it has none, or the file fewer bytes. */
 LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
                                       uint64_t offset, uint64_t size, int *can);
 
@@ -141,6 +143,16 @@ typedef struct lmc_cuda_part {
  * as CUDA has it. */
 LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
                          void *stream);
+
+/* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
+ * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
+ * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
+ * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
+ * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
+ * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
+                                size_t n, const void *packed, uint64_t at, uint64_t size,
+                                void *stream);
 
 /* What was done so far, for measurements and tests. */
 typedef struct lmc_cuda_counts {
@@ -2232,15 +2244,17 @@ struct lmc_cuda {
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    /* Decoded and packed bytes of a wave at most: what the memory of the device is allocated for; 0:
-     * nothing is. */
+    /* Decoded and packed bytes of a wave, at most: what memory of the device is allocated for. 0:
+     * none is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
     /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
     lmc__buffer spans, host;
     size_t next_span; /* what is planned next: in that span, from that byte of its stream on */
     uint64_t next_at;
-    lmc__cu_stream stream;               /* the caller's, of the call at hand */
+    lmc__cu_stream stream; /* the caller's, of the call at hand */
+    lmc__cu_address given; /* 0, or on the device that part of the LMC file */
+    uint64_t given_at, given_size;
     uint8_t is_passed[LMC__GPU_KERNELS]; /* leaves most blocks, in this call: it is not tried */
     lmc_cuda_counts counts;
     char message[768];
@@ -3425,7 +3439,7 @@ static enum lmc_status lmc__reserve_half(lmc_cuda *c, lmc__cuda_half *h)
         h->packed_cap = c->packed_cap;
         memset(h->packed, 0, packed_size); /* the GPU may read behind a block */
     }
-    LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
+    if (!c->given) LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
     return lmc__reserve_table(c, h);
 }
 
@@ -3473,6 +3487,32 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
                                   (unsigned long long)(lmc__cuda_range_at(h, i)->at +
                                                        lmc__cuda_range_at(h, i)->size - 1),
                                   lmc_status_text(lmc__cuda_range_at(h, i)->status));
+    return LMC_OK;
+}
+
+/* Where the device has the packed bytes of a block. */
+static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *r,
+                                           const lmc__cuda_half *h, const lmc__cuda_job *job)
+{
+    return c->given ? c->given + (lmc__block_at(r, job->run, job->number)->at - c->given_at)
+                    : h->gpu_packed + job->packed_at;
+}
+
+/* The headers of blocks whose packed bytes were given. */
+static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
+{
+    size_t i;
+    for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
+        const lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
+        const lmc__block_place *const place = lmc__block_at(r, job->run, job->number);
+        if (place->at < c->given_at || place->at - c->given_at > c->given_size ||
+            c->given_size - (place->at - c->given_at) < (uint64_t)place->size + LMC__GPU_PAD)
+            return lmc__cuda_fail_job(c, r, h, job, LMC_ERR_ARGUMENT);
+        LMC__CUDA(c, cuMemcpyDtoHAsync_v2,
+                  (h->packed + job->packed_at, lmc__packed_address(c, r, h, job),
+                   LMC_BLOCK_HEADER_SIZE, c->own));
+    }
+    LMC__CUDA(c, cuStreamSynchronize, (c->own));
     return LMC_OK;
 }
 
@@ -3664,7 +3704,7 @@ static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r,
             lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
             lmc__gpu_block *const row = &h->table[*n];
             if (!lmc__is_for(job, k)) continue;
-            row->in = h->gpu_packed + job->packed_at;
+            row->in = lmc__packed_address(c, r, h, job);
             row->out = job->out;
             row->base = job->info.has_prediction ? job->base : 0;
             row->in_size = (uint32_t)job->info.encoded_size;
@@ -3697,14 +3737,15 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 {
     size_t i, n;
     LMC__TRY(lmc__reserve_half(c, h));
-    LMC__TRY(lmc__read_ranges(c, r, h));
+    LMC__TRY(c->given ? lmc__fetch_headers(c, r, h) : lmc__read_ranges(c, r, h));
     for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
         lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
         job->status = LMC__GPU_NOT_HERE;
         LMC__TRY(lmc__prepare_job(c, r, h, job));
     }
-    LMC__CUDA(c, cuMemcpyHtoDAsync_v2,
-              (h->gpu_packed, h->packed, h->packed_size + LMC__GPU_PAD, c->own));
+    if (!c->given)
+        LMC__CUDA(c, cuMemcpyHtoDAsync_v2,
+                  (h->gpu_packed, h->packed, h->packed_size + LMC__GPU_PAD, c->own));
     return lmc__decode_wave_on_gpu(c, r, h, &n);
 }
 
@@ -3791,6 +3832,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
         const lmc__cuda_job *const from = lmc__cuda_job_at(h, k);
         lmc__snapshot_job *block_job;
         if (from->status == LMC_OK) continue;
+        if (c->given)
+            LMC__TRY(lmc__copy_back(c, h->packed + from->packed_at,
+                                    lmc__packed_address(c, r, h, from), from->info.encoded_size));
         LMC__TRY(lmc__add_job(coder, &block_job));
         block_job->job.number = from->number;
         block_job->job.src = h->packed + from->packed_at;
@@ -4018,13 +4062,13 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
-                                                const lmc_cuda_part *parts, size_t n, void *stream)
+/* c->given is set. */
+LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
+                                                 const lmc_cuda_part *parts, size_t n, void *stream)
 {
     const lmc_cuda_base *base;
     enum lmc_status status;
     size_t i;
-    if (!c) return LMC_ERR_ARGUMENT;
     c->message[0] = 0;
     if (!c->tables || !r || (n && !parts) || r->is_salvage)
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
@@ -4047,6 +4091,28 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
     }
     lmc__cuda_leave(c);
     return status;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
+                                                const lmc_cuda_part *parts, size_t n, void *stream)
+{
+    if (!c) return LMC_ERR_ARGUMENT;
+    c->given = 0;
+    return lmc__read_parts(c, r, parts, n, stream);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_read_packed(lmc_cuda *c, lmc_reader *r,
+                                                       const lmc_cuda_part *parts, size_t n,
+                                                       const void *packed, uint64_t at,
+                                                       uint64_t size, void *stream)
+{
+    if (!c) return LMC_ERR_ARGUMENT;
+    c->message[0] = 0;
+    if (!packed) return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
+    c->given = (uintptr_t)packed;
+    c->given_at = at;
+    c->given_size = size;
+    return lmc__read_parts(c, r, parts, n, stream);
 }
 
 #endif /* LMC_IMPLEMENTATION */

@@ -42,6 +42,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum kind { ALLOC, OPEN, LOOK, READ, WRITE, SYNC, NAME, ATTRIBUTE, CLOSE, LOCK, THREAD };
@@ -452,6 +453,20 @@ ssize_t CALL(pwrite)(int fd, const void *data, size_t size, off_t offset)
     return n;
 }
 ALIAS(ssize_t, pwrite64, pwrite, int, const void *, size_t, off_t);
+
+/* As one write of all. */
+ssize_t CALL(pwritev)(int fd, const struct iovec *parts, int n_parts, off_t offset)
+{
+    size_t size = 0, at = 0;
+    for (int i = 0; i < n_parts; i++) size += parts[i].iov_len;
+    char *all = DO(malloc)(size);
+    for (int i = 0; i < n_parts; at += parts[i++].iov_len)
+        memcpy(all + at, parts[i].iov_base, parts[i].iov_len);
+    const ssize_t n = CALL(pwrite)(fd, all, size, offset);
+    free(all);
+    return n;
+}
+ALIAS(ssize_t, pwritev64, pwritev, int, const struct iovec *, int, off_t);
 
 /* A call that changes the disk or brings it there, of which nothing but the result matters. */
 #define CHANGE(kind, creates, function, parameters, types, arguments, show, ...)                   \

@@ -63,7 +63,7 @@ def steps_of_tree(n):
              "optimizer/state.safetensors": three[k], "frozen.bin": bytes(range(256)) * 300} for k in range(n)]
 
 
-# ---- the side file, written and read as the comment in cli/verb/apply_journal.h says ----
+# ---- the side file, written and read as the comment in cli/verb/apply.h says ----
 
 CRC = []
 for i in range(256):

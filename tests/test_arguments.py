@@ -133,7 +133,7 @@ class Arguments(Case):
             for name in names:
                 self.lmc("-f", "--dtype", name, "a")
                 self.assertEqual(self.listing("a.lmc")["files"][0]["tensors"][0]["dtype"], dtype)
-        self.refuses("--dtype", "bf17", "a", code=2, says="--dtype wants")
+        self.refuses("--dtype", "bf17", "a", code=2, says="--dtype needs")
 
     def test_help_of_words(self):
         """'lmc test --help' showed the overview."""

@@ -57,8 +57,8 @@ class Messages(Case):
         self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
         self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
         self.lmc("-q", "2.safetensors", "-o", "o.lmc")
-        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not needed of the bases: o.lmc")
-        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not needed of the bases: o.lmc")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="bases that are not needed: o.lmc")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="bases that are not needed: o.lmc")
         self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
 
     def test_bases_that_are_not_needed(self):
@@ -67,7 +67,7 @@ class Messages(Case):
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
         self.write("c.st", safetensors([("other", "BF16", [40000], bf16(40000, 2))]))
-        self.lmc("--base", "a.st", "--base", "c.st", "b.st", says="not needed of the bases: c.st")
+        self.lmc("--base", "a.st", "--base", "c.st", "b.st", says="bases that are not needed: c.st")
         self.refuses("--rm", "--base", "a.st", "-o", "b.st.lmc", "c.st", code=1)
         self.lmc("--base", "a.st", "c.st", says="nothing of it was found in the base a.st")
         os.unlink(self.path("c.st.lmc"))
@@ -236,7 +236,7 @@ class Chains(Case):
             self.restores("s/4.lmc", self.data[4], *args)
             self.lmc("verify", "s/4.lmc", *args)
             self.lmc("rebase", "-f", "--onto", "none", *args, "s/4.lmc", "-o", "whole.lmc")
-        self.refuses("-t", "s/4.lmc", "--search", "nowhere", code=2, says="--search wants a directory")
+        self.refuses("-t", "s/4.lmc", "--search", "nowhere", code=2, says="--search needs a directory")
         self.refuses("-t", "s/4.lmc", "--search", "x", "--search", "y/z", "--no-search", code=4)
         self.lmc("-d", "--base", "s", "--base", "x", "--base", "y/z", "-o", "s/out", "s/4.lmc")  # a place to look is no base
         self.assertEqual(self.read("s/out"), self.data[4])
@@ -298,13 +298,13 @@ class Chains(Case):
         for old, new in (("0.st", "1.st"), ("ck-0", "ck-1")):
             self.lmc("--rm", "--base", old, new)
             for more in ((), ("--rm",), ("-f", "--rm", "-o", "x.lmc"), ("-c",)):
-                self.refuses(old, *more, "--base", new + ".lmc", code=1, says="is what the base %s.lmc itself is restored with (%s)" % (new, old))
+                self.refuses(old, *more, "--base", new + ".lmc", code=1, says="is needed to restore the base %s.lmc (%s)" % (new, old))
             self.lmc("-d", new + ".lmc")
         self.assertEqual(self.read("1.st"), self.data[1])
         self.assertEqual(self.read("ck-1/m.st"), self.data[1])
-        self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is what the base ck-1.lmc itself is restored with (ck-0)")
-        self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is what the base s/3.lmc itself is restored with (s/1.lmc)")
-        self.refuses("s", "--base", "s/3.lmc", code=1, says="itself is restored with")  # holds it
+        self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is needed to restore the base ck-1.lmc (ck-0)")
+        self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is needed to restore the base s/3.lmc (s/1.lmc)")
+        self.refuses("s", "--base", "s/3.lmc", code=1, says="is needed to restore the base")  # holds it
         self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # no link of it
         self.restores("4.st.lmc", self.data[4], "--search", "s")
 
@@ -313,7 +313,7 @@ class Chains(Case):
         self.lmc("0.st")
         good = self.read("0.st.lmc")
         self.write("0.st.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
-        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=1, says="is what the base 0.st.lmc itself is restored with")
+        self.lmc("0.st", "--rm", "--base", "0.st.lmc", "-o", "again.lmc", code=1, says="is needed to restore the base 0.st.lmc")
         self.assertEqual(self.read("0.st"), self.data[0])
         self.assertFalse(os.path.exists(self.path("again.lmc")))
 

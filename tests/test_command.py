@@ -298,6 +298,10 @@ class Verbs(Case):
             os.unlink(self.path("d/" + name + ".lmc"))
         self.lmc("d")
         self.lmc("d/all")
+        noise = random.Random(7).randbytes(MB + 40000)
+        for kept in (1, 40000, len(noise)):  # bytes before a hole that begins within a window, and behind it
+            self.write("d/%d" % kept, safetensors([("a", "U8", [kept], noise[:kept]), ("b", "U8", [9 * MB], bytes(9 * MB)), ("c", "U8", [len(noise)], noise)]))
+        self.lmc("-f", "d")
         self.lmc("-d", "d.lmc", "-o", "e")
         self.lmc("-d", "d/all.lmc", "-o", "f")
         for name in os.listdir(self.path("e")):
@@ -307,6 +311,8 @@ class Verbs(Case):
             f.truncate(MB)
         if os.stat(self.path("hole")).st_blocks == 0:  # this file system has them
             self.assertEqual(os.stat(self.path("f")).st_blocks, 0)
+            for kept in (1, 40000, len(noise)):
+                self.assertLess(os.stat(self.path("e/%d" % kept)).st_blocks * 512, kept + len(noise) + 4 * 65536)
             self.assertLess(os.stat(self.path("e/middle")).st_blocks, 1000)
         with open(self.path("g"), "wb") as f:  # a stream is written as it is
             f.write(b"before")
@@ -1343,7 +1349,7 @@ class Cat(Case):
             for tensor in [t[0] for f in tensors(name) for t in f[3]]:
                 self.assertIn(tensor, text)
         self.assertEqual(self.lmc("cat", "d", "--safetensors", "g").stdout, self.lmc("cat", "p.lmc", "--safetensors", "g").stdout)
-        self.lmc("cat", "d", "--file", "config.json", code=2, says="--file wants a tensor, too")
+        self.lmc("cat", "d", "--file", "config.json", code=2, says="--file needs a tensor, too")
         self.lmc("cat", "m.safetensors", "nothing", code=1, says="has no tensor 'nothing'; 'lmc -l' lists them")
         self.lmc("cat", "d", code=2, says="has several tensors; name one")
         for source, output in (("x.gguf", "x.gguf"), ("d", "d/x.gguf")):
@@ -1943,7 +1949,7 @@ class Bases(Case):
         self.refuses("-d", "-o", "out", code=4, says="(standard input): needs the base", stdin=self.read("new.lmc"))
         self.refuses("new", "-o", "x.lmc", "--base", "nowhere", code=4, says="nowhere: the base cannot be opened")
         for args in (("--base",), ("--base", ""), ("--base", "-"), ("--base=",)):
-            self.refuses(None, *args, code=2, says="--base wants")
+            self.refuses(None, *args, code=2, says="--base needs")
         os.mkfifo(self.path("fifo"))
         self.lmc("new", "-o", "x.lmc", "--base", "fifo", code=4, says="neither a file nor a directory")
 
@@ -1971,7 +1977,7 @@ class Bases(Case):
         self.lmc("-t", "--base", "a", stdin=packed)
         odd = random.Random(1).randbytes(100001)  # of unknown length
         packed_odd = self.lmc("--base", "a", stdin=odd, says="is written without it").stdout
-        self.assertEqual(self.lmc("-d", "--base", "a", stdin=packed_odd, says="not needed of the bases: a").stdout, odd)
+        self.assertEqual(self.lmc("-d", "--base", "a", stdin=packed_odd, says="bases that are not needed: a").stdout, odd)
         self.write("d.lmc", b"before" + packed)
         with open(self.path("d.lmc"), "rb") as f:  # standard input may be a file
             f.seek(6)
@@ -2146,7 +2152,7 @@ class Twins(Case):
         self.restores("d.lmc", want, "-T3")
         self.lmc("-d", "-o", "piped", stdin=packed)  # from a pipe to files
         self.assertEqual(self.snapshot("piped"), want)
-        self.lmc("-v", "-t", says="a pipe cannot tell again: it is kept in a scratch file", stdin=packed)
+        self.lmc("-v", "-t", says="cannot be read again from a pipe: they are kept in a scratch file", stdin=packed)
         with open(self.path("d.lmc"), "rb") as f:
             self.lmc("-t", stdin=f)
         self.write("odd", b"before" + packed)

@@ -674,6 +674,60 @@ static void test_staging(void)
     free(file.data);
 }
 
+/* Packed bytes that are on the device: what is read, and what is refused, is the same. */
+static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old, t_memory *file)
+{
+    lmc_reader *const reader = open_memory(file, NULL, NULL);
+    lmc_cuda_counts before, after;
+    wanted w;
+    size_t i;
+    w.n = 0;
+    for (i = 0; i < 3; i++) {
+        array packed = make_array(file->data, file->size, i);
+        t_note("packed bytes on the device, %lu", (unsigned long)i);
+        want_tensors(&w, model, old, i, old && i % 2);
+        if (i == 2) setenv("FAKE_CUDA_STATUS", "255", 1); /* the CPU decodes all */
+        before = counts_of(cuda);
+        CHECK_STATUS(
+            lmc_cuda_read_packed(cuda, reader, w.parts, w.n, pointer(&packed), 0, file->size, NULL),
+            LMC_OK);
+        after = counts_of(cuda);
+        setenv("FAKE_CUDA_STATUS", "", 1);
+        CHECK(is_right(&w));
+        CHECK(i == 2 ? after.gpu_bytes == before.gpu_bytes : after.gpu_bytes > before.gpu_bytes);
+        free_wanted(&w);
+        free_array(&packed);
+    }
+    t_note("packed bytes on the device: of one tensor");
+    for (i = 0; i < 6; i++) { /* just enough; one byte less behind, or in front; damaged; none */
+        const lmc_tensor *const t = &model->files[0].file.tensors[1];
+        const enum lmc_status right[6] = {LMC_OK,           LMC_ERR_ARGUMENT, LMC_ERR_ARGUMENT,
+                                          LMC_ERR_CHECKSUM, LMC_ERR_ARGUMENT, LMC_OK};
+        uint64_t at, size;
+        array packed;
+        uint8_t *copy;
+        enum lmc_status status;
+        CHECK_STATUS(lmc_reader_encoded_range(reader, 0, t->offset, (size_t)t->size, &at, &size),
+                     LMC_OK);
+        copy = (uint8_t *)t_copy(file->data + at, (size_t)size + 16);
+        if (i == 3) copy[size / 2] ^= 1;
+        packed = make_array(copy, (size_t)size + 16, 3);
+        want(&w, 0, t->offset, (size_t)t->size, model->files[0].data,
+             old ? old->files[0].data : NULL, 0, 0);
+        status = lmc_cuda_read_packed(cuda, reader, w.parts, 1, i == 4 ? NULL : pointer(&packed),
+                                      at + (i == 2), size + 16 - (i == 1) - (i == 2), NULL);
+        CHECK(status == right[i] || (i == 3 && status == LMC_ERR_CORRUPT) ||
+              !printf("%s: %s\n", lmc_status_name(status), lmc_cuda_message(cuda)));
+        CHECK((status == LMC_OK) == (*lmc_cuda_message(cuda) == 0));
+        CHECK(status != LMC_OK || is_right(&w));
+        free_wanted(&w);
+        free_array(&packed);
+        free(copy);
+    }
+    CHECK_STATUS(lmc_cuda_read_packed(NULL, reader, NULL, 0, NULL, 0, 0, NULL), LMC_ERR_ARGUMENT);
+    lmc_reader_free(reader);
+}
+
 /* -- a base on the device -- */
 
 #define BASE_PARTS 6u
@@ -1064,6 +1118,8 @@ int main(int argc, char **argv)
     test_damage(cuda, &model, &delta, &base, &old);
     test_waves(cuda);
     test_staging();
+    test_packed(cuda, &old, NULL, &full);
+    test_packed(cuda, &model, &old, &delta);
     test_base(cuda);
     lmc_cuda_close(cuda);
     test_failures(&old, &model, &delta);

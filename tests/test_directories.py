@@ -188,7 +188,7 @@ class Links(Case):
         self.lmc("--no-dereference", "hub", says="")
         data = self.read("hub/m/latest/model.safetensors")
         for path in ("m/latest/model.safetensors", "m/snapshots/a/model.safetensors"):
-            self.refuses("cat", "hub.lmc", "--file", path, code=2, says="--file wants a tensor, too; 'lmc -dc FILE.lmc PATH' writes")
+            self.refuses("cat", "hub.lmc", "--file", path, code=2, says="--file needs a tensor, too; 'lmc -dc FILE.lmc PATH' writes")
             self.assertEqual(self.lmc("-dc", "hub.lmc", path).stdout, data)
             self.assertEqual(self.lmc("cat", "hub.lmc", "--file", path, "w").stdout, self.lmc("cat", "hub.lmc", "--file", "m/blobs/1", "w").stdout)
             self.assertEqual(self.lmc("cat", "--safetensors", "hub.lmc", "--file", path).stdout,
@@ -492,7 +492,7 @@ class Small(Case):
         """It said 250 bytes for each file, and 45 for a tensor."""
         with open(os.path.join(os.path.dirname(LMC), "../docs/format.md"), encoding="utf-8") as f:
             said = re.search(r"A file of one byte takes (\d+)\. In a directory, a file takes (\d+) bytes more than its content, or (\d+) to (\d+) "
-                             r"if there are 24 or\s+more \(of names of a few letters\)\. A small tensor takes some (\d+) bytes", f.read())
+                             r"if there are 24 or more \(of names of a few letters\)\. A small tensor takes some (\d+) bytes", " ".join(f.read().split()))
         alone, few, least, most, tensor = map(int, said.groups())
 
         def size(name):
@@ -640,7 +640,7 @@ class Kept(Case):
     def lost(self, *args, **more):
         """What --rm says that it takes away, as a dictionary, and of which file first."""
         text = self.lmc(*args, says="", **more).stderr.decode()
-        found = re.search(r"is removed with what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
+        found = re.search(r"is removed, and so is what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
         self.assertEqual(text.count("\n"), 1 if found else 0, text)
         return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+)\)(?:, )?", found.group(1))}, found.group(2))
 

@@ -40,9 +40,9 @@ FAULTS, SMALL_SLOTS = os.path.join(OUT, "faults.so"), os.path.join(OUT, "lmc")
 SANITIZE = "--sanitize" in sys.argv
 if SANITIZE:
     LMC = SMALL_SLOTS = os.path.join(OUT, "lmc-sanitize")
-WRAPPED = """malloc calloc realloc open mkstemp opendir dup dup2 stat lstat fstat access realpath readdir lseek read pread write pwrite ftruncate
+WRAPPED = """malloc calloc realloc open mkstemp opendir dup dup2 stat lstat fstat access realpath readdir lseek read pread write pwrite pwritev ftruncate
 openat mkdirat unlinkat linkat symlinkat fchmodat openat64 rename renameat link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
-open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 ftruncate64 fcntl64""".split()  # all of tests/faults.c
+open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 pwritev64 ftruncate64 fcntl64""".split()  # all of tests/faults.c
 OLD_TIME = 10 ** 18  # in 2001, in ns
 TEMPORARY = re.compile(r"^\.lmc-[A-Za-z0-9]{6}$")
 
@@ -672,7 +672,7 @@ def other_layout(k):
 
 
 READERS = ("stdout", "verify", "test", "diff", "json", "cat", "list", "stats")
-FILE, NEXT, TREE, NEXT_TREE = model(0), model(1), tree(0), tree(1)
+FILE, NEXT, TREE, NEXT_TREE, LARGE = model(0), model(1), tree(0), tree(1), model(0, 600000)
 
 SCENARIOS = [
     Scenario("compress", sources(x=FILE), "x"),
@@ -689,6 +689,7 @@ SCENARIOS = [
     Scenario("compress_pipe", sources(), "-", stdin=FILE),
     Scenario("compress_to_stdout", sources(x=FILE), "-c x"),
     Scenario("restore", packed(FILE), "-d x.lmc"),
+    Scenario("restore_large", packed(LARGE), "-d x.lmc"),
     Scenario("restore_over", packed(FILE, x=b"old"), "-d -f x.lmc"),
     Scenario("restore_rm", packed(FILE), "-d --rm x.lmc", again="-d -f --rm x.lmc", between=between),
     Scenario("restore_directory", packed(TREE), "-d x.lmc"),

@@ -419,7 +419,7 @@ class Rules(Quant):
         self.lmc("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound, says="no tensor was quanti")
         self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound[:-1] + "01", code=2, says="a bound is")
         for size in (31, 32):  # no dtype is as long
-            self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*,dtype=%s=bits:8" % ("F" * size), code=2, says="dtype= wants")
+            self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*,dtype=%s=bits:8" % ("F" * size), code=2, says="dtype= needs")
 
     def test_bad_rules(self):
         self.file_of(("exp_avg", M))
@@ -427,7 +427,7 @@ class Rules(Quant):
                            ("*=bits:88", "from 4 to 8"), ("*=update:1", "above 0 and below 1"), ("*=update:0", "above 0"), ("*=rel:nan", "above 0"),
                            ("*=nmse:-1e-3", "above 0"), ("*=update:0x1p-3", "above 0"), ("*=update:0.1x", "above 0"), ("*=update: 0.1", "above 0"),
                            ("*=loss", "lossless"), ("*=", "lossless"), ("=bits:8", "begins with a pattern"), ("*,role=v", "lossless"), ("*=rel:" + "0" * 200 + ".1", "a bound is"),
-                           ("*,role=w=bits:8", "role= wants"), ("*,dtype=F99=bits:8", "dtype= wants"), ("*,min=1T=bits:8", "min= and max="),
+                           ("*,role=w=bits:8", "role= needs"), ("*,dtype=F99=bits:8", "dtype= needs"), ("*,min=1T=bits:8", "min= and max="),
                            ("*,max=99999999999G=bits:8", "min= and max="), ("*,base=no=bits:8", "there is no base="), ("*,rol=any=lossless", "the fields are"), ("*,type=F32,role=m=bits:8", "the fields are"),
                            ("*, rol=any=lossless", "the fields are"), ("*,min=4097,max=4K=bits:8", "min= is more than max="), ("", "a rule is a pattern")):
             self.refuses("a.safetensors", "-o", "x.lmc", "--quant", rule, code=2, says=says)

@@ -167,7 +167,7 @@ class Fold(Chain):
         for args, says in ((["--base", "s00.lmc", "s01.lmc", "s03.lmc", "s02.lmc", "s00.lmc"], "s00.lmc: is no delta but a whole snapshot"),
                            (["--base", "s00.lmc", "s01.lmc", "s01.lmc"], "s01.lmc: is the same snapshot as s01.lmc"),
                            (["--base", "s00.lmc", "x", "s01.lmc"], "x: is no .lmc file"),
-                           (["--base", "s01.lmc", "s01.lmc"], "wants with --base what the first"),
+                           (["--base", "s01.lmc", "s01.lmc"], "needs --base with the base of the first"),
                            (["s01.lmc"], "usage: lmc fold"), (["--base", "s00.lmc"], "usage: lmc fold"),
                            (["--base", "s00.lmc", "-"], "not standard input"),
                            (["--base", "s00.lmc", "s01.lmc", "-r"], "-r is not for 'lmc fold'"),
@@ -176,7 +176,7 @@ class Fold(Chain):
                            (["--base", "s00.lmc", "s01.lmc", "--json"], "--json is for"), (["--base", "s00.lmc", "s01.lmc", "-d"], "excludes -z")):
             self.write("x", b"no snapshot")
             self.refuses("fold", *args, "-o", "x.lmc", code=2, says=says)
-        self.refuses("fold", "--base", "s00.lmc", "s01.lmc", code=2, says="'lmc fold' wants -o")
+        self.refuses("fold", "--base", "s00.lmc", "s01.lmc", code=2, says="'lmc fold' needs -o")
         # two ends
         self.lmc("fold", "--base", "s00.lmc", "s01.lmc", "s02.lmc", "-o", "short.lmc")
         self.lmc("rebase", *self.bases([0, 1, 2, 3, 4]), "--onto", "s01.lmc", "s05.lmc", "-o", "branch.lmc")
@@ -316,8 +316,8 @@ class Rebase(Chain):
         for args in (["s05.lmc"], ["--onto", "s00.lmc"], ["--onto", "s00.lmc", "s01.lmc", "s02.lmc"]):
             self.refuses("rebase", *args, "-o", "x.lmc", code=2)
         for onto in ("", "-"):
-            self.refuses("rebase", "--onto", onto, "s05.lmc", "-o", "x.lmc", code=2, says="--onto wants")
-        self.refuses("rebase", "--onto", "none", "s05.lmc", code=2, says="'lmc rebase' wants -o")
+            self.refuses("rebase", "--onto", onto, "s05.lmc", "-o", "x.lmc", code=2, says="--onto needs")
+        self.refuses("rebase", "--onto", "none", "s05.lmc", code=2, says="'lmc rebase' needs -o")
         self.lmc("s05.lmc", "--onto", "s00.lmc", code=2, says="--onto is for 'lmc rebase'")
 
     def test_equal_content(self):
@@ -361,7 +361,7 @@ class Rebase(Chain):
             process = self.lmc("rebase", "-f", *bases, "--onto", "none", path, "-o", "x.lmc", says="")
             self.assertEqual(describe("x.lmc"), describe(path))
             left_out = {k for k in json.loads(self.lmc("-l", "--json", path, says="").stdout)["metadata"] if k.startswith("lmc.")} - {"lmc.base", "lmc.links", "lmc.policy", "lmc.source"}
-            self.assertEqual(left_out, set(re.findall(r"its metadata '(.*?)' tells of the old file", process.stderr.decode())))
+            self.assertEqual(left_out, set(re.findall(r"its metadata '(.*?)' describes the old file", process.stderr.decode())))
             self.assertFalse(left_out & set(self.listing("x.lmc")["metadata"]))
             self.lmc("verify", "x.lmc")
             self.lmc("verify", path, *bases)
@@ -460,7 +460,7 @@ class Verify(Chain):
             self.assertEqual(sum(": ok, " in line for line in lines), 6)
             self.assertTrue(any(line.startswith("lmc: s05.lmc: ") and "ok" not in line for line in lines), lines)
             for k, needs in ((6, 5), (7, 5)):
-                self.assertIn("lmc: s%02d.lmc: was not verified, but for its payload: it needs s%02d.lmc" % (k, needs), lines)
+                self.assertIn("lmc: s%02d.lmc: only its payload was verified: it needs s%02d.lmc" % (k, needs), lines)
             self.write("s05.lmc", good)
 
     def test_damaged_index(self):
@@ -469,7 +469,7 @@ class Verify(Chain):
         self.assertEqual(sum(": ok, " in line for line in lines), 2)
         self.assertTrue(any(line.startswith("lmc: s02.lmc: ") for line in lines))
         self.assertTrue(any(line.startswith("lmc: s03.lmc: its payload is intact, but it needs the base ") and line.endswith("unless it is a damaged one") for line in lines), lines)
-        self.assertIn("lmc: s04.lmc: was not verified, but for its payload: it needs s03.lmc", lines)
+        self.assertIn("lmc: s04.lmc: only its payload was verified: it needs s03.lmc", lines)
         self.write("s02.lmc", b"")
         self.assertEqual(sum(": ok, " in line for line in self.verify(*self.names(range(5)), code=3)), 2)
 
@@ -485,7 +485,7 @@ class Verify(Chain):
         self.assertIn(needs, self.verify("--no-search", *self.names([0, 1, 3, 4, 5]), code=4))
         self.verify(*self.names([0, 1, 3, 4, 5]), "--search", "away")  # what is advised
         for k in (4, 5):
-            self.assertIn("lmc: s%02d.lmc: was not verified, but for its payload: it needs s%02d.lmc" % (k, k - 1), lines)
+            self.assertIn("lmc: s%02d.lmc: only its payload was verified: it needs s%02d.lmc" % (k, k - 1), lines)
         self.verify(*self.names([0, 1, 3, 4, 5]), "--base", "s01.lmc", code=4, says="s03.lmc: its payload is intact, but it needs the base ")
         self.verify("s01.lmc", "--base", "nowhere", code=4, says="nowhere: the base cannot be opened")
         self.verify("s00.lmc", "nowhere", code=1, says="nowhere: cannot open it")
@@ -512,7 +512,7 @@ class Verify(Chain):
         p = subprocess.run(["sh", "-c", 'ulimit -f 16; exec "$0" "$@"', LMC, "verify", *self.names(range(3))], cwd=self.dir, capture_output=True)
         self.assertEqual(p.returncode, 1, p.stderr)
         self.assertIn(b"File too large", p.stderr)
-        self.assertIn(b"s02.lmc: was not verified, but for its payload: it needs ", p.stderr)
+        self.assertIn(b"s02.lmc: only its payload was verified: it needs ", p.stderr)
 
 
 class Single(Chain):

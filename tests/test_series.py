@@ -271,7 +271,7 @@ class Verbs(SeriesCase):
         for name, why in ((".x", "begins with '.'"), ("-x", "begins with '.' or '-'"), ("a/b", "a slash"), ("a\nb", "control character"),
                           ("x" * 201, "longer than 200"), (b"\xff\xfe", "UTF-8")):
             self.denies("add", b"--name=" + os.fsencode(name), "plain", code=2, says=why)
-        self.denies("add", "--name", "", "plain", code=2, says="wants a value")
+        self.denies("add", "--name", "", "plain", code=2, says="needs a value")
         self.series("add", "--name", "x" * 200, "plain")
         self.write(".hidden", b"z")
         self.denies("add", ".hidden", code=2, says="choose one with --name")
@@ -369,8 +369,8 @@ class Verbs(SeriesCase):
         self.assertTrue(self.series("list").stdout.decode().splitlines()[-1].startswith("12 snapshots (3 forgotten), "))
         self.assertEqual(self.series("prune", "-q", "step_6").stderr, b"")
         self.denies("keep", "6", "nothing", code=1, says="has no snapshot 'nothing'")
-        self.denies("prune", code=2, says="wants either the names to forget, or rules")
-        self.denies("prune", "--keep-last", "3", "step_1", code=2, says="wants either")
+        self.denies("prune", code=2, says="needs names to forget, or rules")
+        self.denies("prune", "--keep-last", "3", "step_1", code=2, says="needs names")
         self.denies("prune", "--keep-last", "0", code=2, says="no number from 1 up")
         self.denies("prune", "--keep", "none", code=1, says="has no snapshot 'none'")
         self.denies("prune", "step_1", "none", code=1, says="has no snapshot 'none'")
@@ -606,7 +606,7 @@ class Refusals(SeriesCase):
                            (["series", "s", "add", "-o", "x", "a"], "does not take"), (["series", "s", "verify", "--json"], "does not take"),
                            (["series", "s", "restore", "--dry-run", "a"], "does not take"), (["series", "s", "prune", "--once", "a"], "does not take"),
                            (["series", "s", "add", "--every", "0", "a"], "no number from 1 up"), (["series", "s", "add", "--every", "x", "a"], "no number"),
-                           (["series", "s", "add", "--every"], "wants a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
+                           (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
                            (["series", "s", "watch", "--interval", "0", "a"], "no number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
                            (["series", "s", "add", "--nonsense", "a"], "no option '--nonsense'"), (["series", "s", "restore", "-c", "-o", "x", "a"], "exclude each other"),
                            (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "no standard input"),
@@ -730,7 +730,7 @@ class Refusals(SeriesCase):
         self.check_all()
         self.series("prune", "3")  # nothing needs it
         self.write("s/step_3.lmc", self.read("s/step_3.lmc")[:-7])
-        self.denies("gc", code=3, says="is not what was added, so it stays; remove it yourself")
+        self.denies("gc", code=3, says="is not the file that was added, so it stays; remove it yourself")
         os.unlink(self.path("s/step_3.lmc"))
         self.series("gc")
         del self.want["step_3"]
@@ -1020,7 +1020,7 @@ class Watch(SeriesCase):
         self.once()
         self.assertEqual(len(self.listed()), 4)
         self.put_in("step_200.safetensors", model(weights, 200))
-        self.lmc("series", "s", "watch", "--once", "--match", "[^x]*", "in", code=2, says="--match wants a pattern: '[^' is not known")
+        self.lmc("series", "s", "watch", "--once", "--match", "[^x]*", "in", code=2, says="--match needs a pattern: '[^' is not known")
         self.once("--match", "other*")
         self.assertEqual(len(self.listed()), 4)
         self.once("--match", "step_2*")

@@ -24,7 +24,7 @@ struct choice {
     struct choice *partner;  /* for a first moment the second, and the other way round; or NULL */
     const struct choice *weight; /* for a moment: the tensor it belongs to, for messages; or NULL */
     lmc_quantizer *quantizer;
-    int has_second; /* and the tensor is coded with that */
+    int has_second; /* the tensor is coded with its second moment */
     lmc_twin second;
     char *reason; /* for messages; NULL: not known yet */
 };
@@ -32,7 +32,7 @@ struct choice {
 /* A file, or one of another snapshot. */
 struct member {
     const char *path; /* in the snapshot; not owned */
-    char *full;       /* of a file; to open it, and when it was looked at */
+    char *full;       /* for a file: the path to open it; its state when it was looked at */
     struct stat st;
     size_t number;       /* of a file of the archive */
     lmc_tensor *tensors; /* see copy_tensors */
@@ -49,7 +49,7 @@ struct members {
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
     lmc_base_part *parts; /* storage; NULL: there are none */
-    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
+    int has_pairs;        /* of moments: later members may need earlier ones */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
@@ -101,7 +101,7 @@ int find_twins(struct members *m);
 /* -- tensors and files made of parts of the base (parts.c) --
  *
  * Tensors that are cut in another way. In a checkpoint of many processes each tensor is in parts
- * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch_save.h).
+ * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h).
  * If the next step has more or fewer processes, the parts change:
  *
  *     base        |   w[0:512]    |   w[512:1024]  |

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../../formats/torch_save.h"
+#include "../../formats/torch.h"
 #include "../input/options.h"
 
 struct parts {

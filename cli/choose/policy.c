@@ -43,8 +43,8 @@ int read_policy(struct policy *p, const char *path)
     close(fd);
     if (error) code = fail_errno(path, error, "cannot read it");
     else if (size == MAX_POLICY_SIZE || memchr(text, 0, size))
-        code =
-            fail(CODE_USAGE, path, "is no policy, which is a text of rules; see 'lmc help quant'");
+        code = fail(CODE_USAGE, path,
+                    "is no policy, which is a text with rules; see 'lmc help quant'");
     text[size] = 0;
     if (code == CODE_OK) code = parse_policy(p, text, path);
     free(text);

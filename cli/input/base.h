@@ -50,7 +50,7 @@ struct options;
 
 /* -- a base of files -- */
 
-/* What it consists of. */
+/* Lists the files of a base. */
 int list_base(struct listing *l, const char *name, const struct options *o);
 
 /* Finds for each entry its file in a snapshot, among n sorted by path: found[i], NULL for an entry
@@ -60,7 +60,7 @@ int match_entries(const struct listing *l, const lmc_file *const *files, size_t 
 
 /* -- a damaged base: a copy, the files that it was made from, or what is intact -- */
 
-/* Of the same kind, size and tensors. */
+/* Whether both have the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
 /* Whether c, which is made ready here, can be read instead of the damaged snapshot b. */
@@ -108,8 +108,8 @@ struct base_file {
     char *path, *full; /* in the snapshot; to open it */
     struct stat st;    /* when it was identified */
     lmc_file file;
-    lmc_tensor *tensors;         /* those of the file, identified; or */
-    struct container *container; /* of what is only read; NULL: it holds none */
+    lmc_tensor *tensors;         /* the file's tensors, identified; or */
+    struct container *container; /* as parsed, not identified; NULL: it has none */
 };
 
 enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
@@ -131,13 +131,13 @@ struct base {
     struct base *instead; /* if it is damaged: what is read instead (stand_in.c); NULL: nothing */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
-    struct base *below; /* then: of a delta, its own base */
+    struct base *below; /* when ready: for a delta, its own base */
     struct archive archive;
-    lmc_base by_reader;      /* of an archive: what source asks */
+    lmc_base by_reader;      /* for an archive: source reads from this */
     struct replica replica;  /* or this, if it has too many links below */
     lmc_salvage *salvage;    /* or this, when it has turned out to be damaged (read_intact) */
     size_t n_links;          /* links that are read through, without this one */
-    struct base_file *files; /* otherwise */
+    struct base_file *files; /* of a base of files */
     size_t n_files, room;
     /* The same files by the tables of deltas, identified: a list. */
     struct base *views, *next;

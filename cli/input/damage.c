@@ -4,9 +4,7 @@
 #include "../../include/lmc_salvage.h"
 #include "options.h"
 
-#define STEP ((size_t)64 << 10)
-#define DAMAGE_BUDGET ((uint64_t)256 << 20) /* to look for it: no less than is decoded at once */
-#define MOST_BLOCKS 1024                    /* that are tried on each side of one that is damaged */
+#define MOST_READ ((uint64_t)16 << 30) /* of a snapshot that restores more, -t tells the bytes */
 
 /* A tensor, or bytes of the file before, between or behind them. */
 struct damaged_part {
@@ -29,68 +27,6 @@ static struct damaged_part find_part(const lmc_file *f, uint64_t at, size_t *nex
     return p;
 }
 
-/* The file that is looked through. */
-struct search {
-    const struct archive *archive;
-    size_t number;
-    unsigned char *buffer;
-};
-
-/* Where the block lies in the snapshot that has that byte: each has a place of its own. */
-static uint64_t place_of_block(const struct search *s, uint64_t at)
-{
-    uint64_t place, size;
-    return lmc_reader_encoded_range(s->archive->reader, s->number, at, 1, &place, &size) == LMC_OK
-               ? place
-               : UINT64_MAX;
-}
-
-/* The first byte behind the block that has byte `at`, or `end`. */
-static uint64_t end_of_block(const struct search *s, uint64_t at, uint64_t end)
-{
-    const uint64_t place = place_of_block(s, at);
-    while (at + 1 <
-           end) { /* byte `at` is in the block; the one at `end` is not, or not asked for */
-        const uint64_t middle = at + (end - at) / 2;
-        if (place_of_block(s, middle) == place) at = middle;
-        else end = middle;
-    }
-    return end;
-}
-
-/* The first byte from `start` on that is in the block of byte `at`. */
-static uint64_t start_of_block(const struct search *s, uint64_t start, uint64_t at)
-{
-    const uint64_t place = place_of_block(s, at);
-    while (start < at) {
-        const uint64_t middle = start + (at - start) / 2;
-        if (place_of_block(s, middle) == place) at = middle;
-        else start = middle + 1;
-    }
-    return at;
-}
-
-/* Without its base nothing is known of a block. */
-static int is_damaged(const struct search *s, uint64_t at, uint64_t size, enum lmc_status *status)
-{
-    *status = read_counted(s->archive, s->number, at, s->buffer, (size_t)size);
-    return *status != LMC_OK && *status != LMC_ERR_LIMIT && *status != LMC_ERR_BASE_MISSING;
-}
-
-/* All blocks side by side that are damaged, as far as they are in the part; at: a byte of one. */
-static void widen(const struct search *s, const struct damaged_part *p, uint64_t at,
-                  uint64_t *start, uint64_t *end)
-{
-    enum lmc_status status;
-    *start = start_of_block(s, p->start, at);
-    *end = end_of_block(s, at, p->end);
-    for (unsigned i = 0;
-         i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1, 1, &status); i++)
-        *start = start_of_block(s, p->start, *start - 1);
-    for (unsigned i = 0; i < MOST_BLOCKS && *end < p->end && is_damaged(s, *end, 1, &status); i++)
-        *end = end_of_block(s, *end, p->end);
-}
-
 static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t start, uint64_t end,
                      char text[DAMAGE_TEXT])
 {
@@ -106,49 +42,37 @@ static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t s
                  path, quote, f->n_tensors ? ", which are of no tensor" : "");
 }
 
-/* Looks for the first bytes from `at` on that cannot be read; 1: text says which they are. */
-static int find_damage(const struct archive *a, size_t number, uint64_t at, char text[DAMAGE_TEXT])
-{
-    const lmc_file *const f = lmc_reader_get_file(a->reader, number);
-    struct search s = {a, number, (unsigned char *)resize(NULL, STEP, 1)};
-    uint64_t budget = DAMAGE_BUDGET;
-    enum lmc_status status;
-    int is_found = 0;
-    size_t next = 0;
-    while (at < f->size && budget && !is_found) {
-        const struct damaged_part p = find_part(f, at, &next);
-        const uint64_t end = end_of_block(&s, at, p.end - at < STEP ? p.end : at + STEP);
-        if (place_of_block(&s, at) == UINT64_MAX) break; /* the reader of a salvage */
-        is_found = is_damaged(&s, at, end - at, &status);
-        budget -= status == LMC_ERR_LIMIT || end - at > budget ? budget : end - at;
-        if (is_found) {
-            uint64_t start, behind;
-            widen(&s, &p, at, &start, &behind);
-            describe(f, &p, start, behind, text);
-        }
-        at = end;
-    }
-    free(s.buffer);
-    return is_found;
-}
-
 /* What tells damage without the base: a block that is coded against it says no more than that. */
 static int is_lost(const lmc_salvage_range *range)
 {
     return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
 }
 
+/* What is looked through: from byte `at` of file `from` on, to the end of file `to`. */
+struct search {
+    size_t from, to;
+    uint64_t at;
+};
+
+static int is_before(const lmc_salvage_range *range, const struct search *s)
+{
+    return range->file_number < s->from ||
+           (range->file_number == s->from && range->offset + range->size <= s->at);
+}
+
 /* The first bytes that are lost, of one part; *why: LMC_OK, or what is the matter with them. Of
  * blocks side by side it is one place. */
-static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, char text[DAMAGE_TEXT])
+static enum lmc_status find_loss(lmc_salvage *salvage, const struct search *s, enum lmc_status *why,
+                                 char text[DAMAGE_TEXT])
 {
     lmc_salvage_range range;
     uint64_t start, end;
     size_t next = 0, number;
     enum lmc_status status = lmc_salvage_next(salvage, &range);
-    while (status == LMC_OK && !range.is_end && !is_lost(&range))
+    while (status == LMC_OK && !range.is_end && range.file_number <= s->to &&
+           (!is_lost(&range) || is_before(&range, s)))
         status = lmc_salvage_next(salvage, &range);
-    if (status != LMC_OK || range.is_end) return status;
+    if (status != LMC_OK || range.is_end || range.file_number > s->to) return status;
     *why = range.status == LMC_ERR_LOST ? LMC_ERR_CORRUPT : range.status;
     number = range.file_number;
     if (number == SIZE_MAX || !lmc_salvage_is_described(salvage, number)) return LMC_OK;
@@ -163,9 +87,11 @@ static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, cha
     return status;
 }
 
-enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char text[DAMAGE_TEXT])
+static enum lmc_status look_through(const struct archive *a, const lmc_base *base,
+                                    const struct search *s, char text[DAMAGE_TEXT])
 {
-    const lmc_source source = source_of_archive(a);
+    struct archive own = *a; /* for what its source notes */
+    const lmc_source source = source_of_archive(&own);
     lmc_reader_options options = {0};
     lmc_salvage *salvage = NULL;
     lmc_damage damage = {0};
@@ -174,9 +100,9 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
     options.base = base;
     *text = 0;
     status = lmc_salvage_open(&salvage, &source, &options);
-    if (status == LMC_OK) status = find_loss(salvage, &why, text);
+    if (status == LMC_OK) status = find_loss(salvage, s, &why, text);
     if (status == LMC_OK) status = lmc_salvage_get_damage(salvage, &damage);
-    if (status == LMC_OK && why == LMC_OK) {
+    if (status == LMC_OK && why == LMC_OK && s->to == SIZE_MAX) {
         const char *what = !damage.has_header                         ? HEADER_DAMAGED
                            : damage.n_sections || damage.n_breaks     ? LISTS_DAMAGED
                            : !damage.has_index || !damage.has_trailer ? INDEX_DAMAGED
@@ -186,6 +112,13 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
     }
     lmc_salvage_free(salvage);
     return status == LMC_OK ? why : status;
+}
+
+enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
+                                char text[DAMAGE_TEXT])
+{
+    const struct search all = {0, SIZE_MAX, 0};
+    return look_through(a, base, &all, text);
 }
 
 /* " (in the tensor 'w')"; is_behind: " (from byte 7 of the tensor 'w' on)". */
@@ -208,9 +141,12 @@ static void describe_start(const lmc_file *f, uint64_t at, int is_behind, char t
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
     const lmc_base files = files_of_archive(a);
-    char text[DAMAGE_TEXT];
-    if ((status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT) ||
-        !find_damage(a, number, at, text)) /* blocks that are whole, and not the right ones */
+    const struct search here = {number, number, at};
+    char text[DAMAGE_TEXT] = "";
+    if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
+        total_of_files(a->reader) <= MOST_READ)
+        (void)look_through(a, NULL, &here, text);
+    if (!*text) /* blocks that are whole, and not the right ones */
         describe_start(files.get_file(files.user, number), at, 0, text);
     return fail_archive_at(a, status, text);
 }

@@ -424,7 +424,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
     }
     if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
     if (n_unused && (all_must_be || n_used == 0))
-        say(NULL, "not needed of the bases: %s%s", list,
+        say(NULL, "bases that are not needed: %s%s", list,
             all_must_be ? "; the first is taken, and what that needs itself" : "");
     free(list);
 }

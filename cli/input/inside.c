@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../../formats/dcp.h"
+#include "../../formats/torch.h"
 #include "archive.h"
 #include "options.h"
 
@@ -54,8 +54,8 @@ static int has_said_all(struct archive *a)
         !container_has_said_all(a->n_read_inside, a->n_found_inside, archive_size(a)))
         return 0;
     if (!a->is_inside_cut)
-        say(a->name, "its files of PyTorch say more than its size allows: what further ones say "
-                     "themselves is left out");
+        say(a->name, "its files of PyTorch list more than its size allows: the others are listed "
+                     "without their own names");
     a->is_inside_cut = 1;
     return 1;
 }
@@ -84,7 +84,7 @@ int look_inside(struct container *c, struct archive *a, size_t file)
     if (a->o->verbosity >= 2 && !place.has_failed && (result != CONTAINER_OK || c->n_views == 0)) {
         const char *const why = result == CONTAINER_OK ? c->note : c->error;
         if (*why)
-            say(a->name, "%.300s is listed without what it says itself: %s",
+            say(a->name, "%.300s is listed without its own names: %s",
                 *f->path ? f->path : "the file", why);
     }
     if (result == CONTAINER_OK) a->n_found_inside += container_weigh_views(c);

@@ -56,7 +56,7 @@ int check_source(const char *source, const struct options *o)
     /* below the base that is compressed against, which is the first */
     const struct base *link = o->bases->n ? find_touched(source, 1, 0, 1, 1, o) : NULL;
     return link ? fail(CODE_ERROR, source,
-                       "is what the base %.300s itself is restored with (%.300s): once it is gone, "
+                       "is needed to restore the base %.300s (%.300s): once it is gone, "
                        "neither the base nor what is made here could be restored; leave out "
                        "--base, or name one that does not need it",
                        o->bases->list[0].name, link->name)

@@ -94,17 +94,17 @@ int keep_source(struct second_look *l)
     s->start = s->taken = 0;
     s->size = (uint64_t)s->st.st_size;
     if (code == CODE_OK && l->o->verbosity >= 2)
-        say(s->name,
-            "repeats what it has stored before, which a pipe cannot tell again: it is kept "
-            "in a scratch file");
+        say(s->name, "repeats earlier bytes, which cannot be read again from a pipe: they are kept "
+                     "in a scratch file");
     return code;
 }
 
 static int fail_second_look(const char *name)
 {
-    return fail(CODE_ERROR, name,
-                "holds tensors that repeat others, which a pipe cannot tell again; restore it to a "
-                "file or directory with -o, or save it to a file first");
+    return fail(
+        CODE_ERROR, name,
+        "has tensors that repeat others, which cannot be read again from a pipe; restore it to a "
+        "file or directory with -o, or save it to a file first");
 }
 
 static int open_second_look(struct second_look *l)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "source.h"
 
-#include "../../formats/dcp.h"
+#include "../../formats/torch.h"
 #include "options.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -111,7 +111,7 @@ static int accept_container(struct source *s, enum container_result result,
     }
     if (result == CONTAINER_OTHER && o->verbosity >= 2 &&
         container_is_legacy_torch(s->head, s->head_size))
-        say(s->name, "is of a PyTorch of before 1.6, which is not read: stored as plain bytes");
+        say(s->name, "is of a PyTorch before 1.6, which lmc cannot read: stored as plain bytes");
     if (result != CONTAINER_OK || s->size == LMC_UNKNOWN_SIZE) container_free(c);
     return CODE_OK;
 }

@@ -250,9 +250,9 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
             append_text(&text, "%s%s (%llu)", *text ? ", " : "", lost_names[k],
                         (unsigned long long)lost.n[k]);
     if (lost.first && l)
-        say(path, "is removed with what a snapshot does not keep: %s; the first is %.400s", text,
-            lost.first);
-    else if (lost.first) say(path, "is removed with what a snapshot does not keep: %s", text);
+        say(path, "is removed, and so is what a snapshot does not keep: %s; the first is %.400s",
+            text, lost.first);
+    else if (lost.first) say(path, "is removed, and so is what a snapshot does not keep: %s", text);
     free(text);
     free(lost.first);
 }

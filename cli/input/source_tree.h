@@ -35,7 +35,7 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
 /* -- the side file of lmc apply --
  *
  * Nobody reads or writes a target that has one: it is half applied. What is in it is the business
- * of apply_journal.h.
+ * of verb/apply.h.
  */
 
 /* ".NAME.lmc-apply" beside path. */

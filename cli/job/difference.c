@@ -242,7 +242,7 @@ int add_snapshots(const char *verb, const struct options *o)
     for (size_t i = 0; i < o->n_names; i++) {
         if (is_dash(o->names[i]))
             return fail(CODE_USAGE, NULL,
-                        "'lmc %s' wants files and directories, not standard input", verb);
+                        "'lmc %s' needs files and directories, not standard input", verb);
         if (stat(o->names[i], &st) != 0) return fail_errno(o->names[i], errno, "cannot open it");
     }
     for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i])->is_subject = 1;

@@ -266,8 +266,7 @@ static int publish_tree(struct restored_tree *t)
 static int remove_replaced(const struct restored_tree *t, int error)
 {
     const struct entry *stopped_at;
-    int code =
-        error ? fail_errno(t->target, error, "cannot bring the directory to the disk") : CODE_OK;
+    int code = error ? fail_errno(t->target, error, "cannot sync the directory") : CODE_OK;
     lock_temporary();
     if (registered_temporary()) {
         if (!error) error = open_up_listed(&t->replaced, registered_temporary());
@@ -407,7 +406,7 @@ static int finish_parts(const struct restored_tree *t, const struct part *moved,
             if (!goes_back && code == CODE_OK &&
                 (i + 1 == n || !is_beside(moved[i].path, moved[i + 1].path)))
                 error = sync_directory_of(from);
-            if (error) code = worse(code, fail_errno(from, error, "cannot bring it to the disk"));
+            if (error) code = worse(code, fail_errno(from, error, "cannot sync it"));
             free(from);
             free(to);
         }
@@ -422,7 +421,7 @@ int commit_parts(struct restored_tree *t)
     if (!t->is_merged) return commit_tree(t, 0, t->input);
     int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
     int error = code == CODE_OK ? finish_directories(t) : 0;
-    if (error) code = fail_errno(t->target, error, "cannot bring what was restored to the disk");
+    if (error) code = fail_errno(t->target, error, "cannot sync what was restored");
     moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
     for (size_t i = 0; i < l.n && code == CODE_OK; i++) {
         const struct entry *e = &l.entries[i];

@@ -125,8 +125,8 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
     int error;
     if (file->kind == LMC_FILE_REGULAR && file->size == LMC_UNKNOWN_SIZE)
         return fail(CODE_ERROR, file->path,
-                    "has a size that stands at its end, and a tar stream wants it before; restore "
-                    "to a directory with -o");
+                    "has its size at its end, but a tar stream needs it first; restore to a "
+                    "directory with -o");
     if (file->kind == LMC_FILE_DIRECTORY) {
         r->directories = (lmc_file *)grow(r->directories, r->n_directories,
                                           &r->room_for_directories, sizeof *file);

@@ -74,8 +74,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     if (base) {
         const size_t n = find_parts(m, &base->source) + find_shifts(m, &base->source, &code);
         if (n && m->o->verbosity >= 2)
-            say(output_name(out),
-                "%llu tensors or files are coded against other parts of those of the base",
+            say(output_name(out), "%llu tensors or files are coded against other parts of the base",
                 (unsigned long long)n);
     }
     if (code != CODE_OK) {
@@ -265,7 +264,7 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
          i++)
         if (is_kept(key)) status = lmc_writer_add_metadata(writer, key, value, size);
         else if (strcmp(key, BASE_KEY) != 0)
-            say(a->name, "its metadata '%s' tells of the old file, and is left out", key);
+            say(a->name, "its metadata '%s' describes the old file, and is left out", key);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 

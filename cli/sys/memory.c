@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory.h"
+#include "platform.h"
 
 static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "names.h"
+#include "platform.h"
 
 char *try_join_path(const char *directory, const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "report.h"
+#include "platform.h"
 
 #include <sys/ioctl.h>
 #include <termios.h>

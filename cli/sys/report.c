@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "report.h"
+#include "platform.h"
 
 #include <pthread.h>
 #include <stdarg.h>

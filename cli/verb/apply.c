@@ -4,17 +4,17 @@
  * A target is not changed before two checks. All deltas are whole, as far as can be seen without
  * their base. And the target's fingerprint is that of the base; or, if the base is to be trusted,
  * as much of it as fills a slot agrees with the checksums of the delta. Each block must agree so
- * before it is written. See apply_journal.h for what a crash leaves. If the layout changes, the
+ * before it is written. See apply.h for what a crash leaves. If the layout changes, the
  * target is restored beside itself, and the two are exchanged.
  */
-#include "verbs.h"
+#include "apply.h"
 
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
-#include "apply_target.h"
+#include "verbs.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {

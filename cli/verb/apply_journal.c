@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apply_journal.h"
+#include "apply.h"
 
 #include "../../formats/container_check.h"
 #include "../input/archive.h"
@@ -49,7 +49,7 @@ static int sync_place(struct place *p)
 {
     int error = p->is_written ? sync_data(p->fd) : 0;
     p->is_written = 0;
-    return error ? fail_place(p, p->number, error, "cannot bring it to the disk") : CODE_OK;
+    return error ? fail_place(p, p->number, error, "cannot sync it") : CODE_OK;
 }
 
 int close_place(struct place *p)
@@ -356,7 +356,7 @@ static int settle_journal(struct journal *j)
         error = sync_data(j->fd);
     }
     if (code == CODE_OK && !error) error = sync_directory_of(j->path);
-    return error ? fail_journal(j, error, "cannot bring it to the disk") : code;
+    return error ? fail_journal(j, error, "cannot sync it") : code;
 }
 
 int flush_journal(struct journal *j)

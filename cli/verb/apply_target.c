@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apply_target.h"
+#include "apply.h"
 
 #include <sys/file.h>
 
@@ -43,7 +43,7 @@ static int check_file(const struct apply *a, const char *full, enum look look)
     if (fd < 0) return fail_errno(full, errno, "cannot be written to");
     int error = sync_data(fd);
     close(fd);
-    return error ? fail_errno(full, error, "cannot bring it to the disk") : CODE_OK;
+    return error ? fail_errno(full, error, "cannot sync it") : CODE_OK;
 }
 
 /* Whether the tensors of a file are those of the snapshot's, by its header. */

@@ -175,8 +175,7 @@ int fold_deltas(const struct options *o)
     while (first < n_bases && holds_base(deltas, n, &o->bases->list[first])) first++;
     int code = open_deltas(deltas, n, o);
     if (code == CODE_OK && first == n_bases)
-        code = fail(CODE_USAGE, NULL,
-                    "'lmc fold' wants with --base what the first of the deltas is made against");
+        code = fail(CODE_USAGE, NULL, "'lmc fold' needs --base with the base of the first delta");
     if (code == CODE_OK) code = check_links(deltas, n, o);
     if (code == CODE_OK) code = find_tip(deltas, n, &tip);
     return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, o) : code;

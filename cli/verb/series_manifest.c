@@ -263,7 +263,7 @@ static int parse_entry(struct series *s, json_t *item)
         if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
     if (size < 0 || (e->state == STATE_ADDING) != !fingerprint ||
         (fingerprint && !parse_fingerprint(e->fingerprint, fingerprint)))
-        return fail_manifest(s, "it holds a size or a fingerprint that is none");
+        return fail_manifest(s, "it holds an invalid size or fingerprint");
     e->size = (uint64_t)size;
     e->time = time;
     return CODE_OK;
@@ -298,7 +298,7 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
         code = fail_manifest(s, "it is not what lmc has written");
     else if (size < CHECK_SIZE || memcmp(check, text + size - CHECK_SIZE, CHECK_SIZE) != 0)
         code = fail_manifest(s, "its checksum does not match");
-    else if (every < 1) code = fail_manifest(s, "the distance of anchors is none");
+    else if (every < 1) code = fail_manifest(s, "the distance of anchors is invalid");
     else s->every = (uint64_t)every;
     if (code == CODE_OK)
         json_array_foreach(list, i, item) if (code == CODE_OK) code = parse_entry(s, item);
@@ -494,7 +494,7 @@ static int undo_unfinished(struct series *s)
         }
     if (n == 0 || code != CODE_OK) return code;
     error = sync_directory_of(s->manifest_path);
-    if (error) return fail_errno(s->directory, error, "cannot bring it to the disk");
+    if (error) return fail_errno(s->directory, error, "cannot sync it");
     drop_entries(s, STATE_ADDING, NULL);
     return save_manifest(s);
 }
@@ -505,7 +505,7 @@ static int sync_parent(const char *directory)
     char *sibling = join_path(directory, "../" MANIFEST_NAME);
     int error = sync_directory_of(sibling);
     free(sibling);
-    return error ? fail_errno(directory, error, "cannot bring it to the disk") : CODE_OK;
+    return error ? fail_errno(directory, error, "cannot sync it") : CODE_OK;
 }
 
 int open_series(struct series *s, enum purpose purpose, const struct options *o)

@@ -110,7 +110,7 @@ int series_prune(const struct options *o)
 {
     if ((o->keep_last || o->keep_every || o->n_keep) == (o->n_names > 0))
         return fail(CODE_USAGE, NULL,
-                    "'lmc series DIR prune' wants either the names to forget, or rules: "
+                    "'lmc series DIR prune' needs names to forget, or rules: "
                     "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
     return mark_and_change(STATE_FORGOTTEN, o);
 }
@@ -143,7 +143,7 @@ static int compare_archives(const struct archive *a, const struct archive *b)
     }
     return same ? CODE_OK
                 : fail(CODE_ERROR, a->name,
-                       "does not come out the same when it is coded again; nothing was removed. "
+                       "is not the same after it was coded again; nothing was removed. "
                        "Please report this");
 }
 
@@ -255,8 +255,8 @@ static int remove_entry(const struct series *s, struct snapshot *e)
     if (!s->o->dry_run) {
         code = check_entry(s, e);
         if (code != CODE_OK)
-            say(e->path, "was to go, but is not what was added, so it stays; remove it yourself, "
-                         "then 'lmc series DIR gc'");
+            say(e->path, "should be removed, but is not the file that was added, so it stays; "
+                         "remove it yourself, then 'lmc series DIR gc'");
         else if (unlink(e->path) != 0) code = fail_errno(e->path, errno, "cannot remove it");
     }
     if (code == CODE_OK) e->file = FILE_MISSING;
@@ -300,7 +300,7 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
     if (code != CODE_OK) return code;
     say_freed(s, n, before, n_recoded);
     if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
-    return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
+    return error ? fail_errno(s->directory, error, "cannot sync it") : CODE_OK;
 }
 
 static size_t count_state(const struct series *s, enum snapshot_state state)
@@ -322,7 +322,7 @@ static int collect_garbage(struct series *s)
     if (code == CODE_OK) code = check_kept(s, 1, NULL);
     if (code != CODE_OK) return code;
     int error = lock_out_readers(s);
-    if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
+    if (error) return fail_errno(s->directory, error, "cannot lock out readers");
     code = remove_forgotten(s, before, n_recoded);
     if (code != CODE_OK) return code;
     for (size_t i = 0; i < s->n; i++)

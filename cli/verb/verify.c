@@ -226,7 +226,7 @@ static void build_forest(struct verification *v)
 
 /* -- what could not be verified -- */
 
-#define NOT_VERIFIED "was not verified, but for its payload: it needs %s"
+#define NOT_VERIFIED "only its payload was verified: it needs %s"
 
 /* A base that is missing may be one of the files: one that is too damaged to say which snapshot it
  * is. Then the damage is the reason. */

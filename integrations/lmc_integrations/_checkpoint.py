@@ -1,4 +1,4 @@
-"""Checkpoints as Hugging Face lays them out, in LMC files: which files, which tensors, and decoding ahead of who takes them."""
+"""Checkpoints as Hugging Face lays them out, in LMC files: which files, which tensors, and decoding ahead of the consumer."""
 
 from __future__ import annotations
 

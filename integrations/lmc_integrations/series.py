@@ -32,7 +32,7 @@ __all__ = ["Series"]
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
 CHECK = '"crc32c": "%08x"}\n'
 PIECE = 8 << 20
-CHANGES, READERS = 0, 1  # bytes of .lock, as `lmc series` has them: who changes it; who reads, all together, or removes files
+CHANGES, READERS = 0, 1  # bytes of .lock, as `lmc series` has them: one writer; all readers, or gc alone
 
 
 def _check_line(data: bytes) -> bytes:

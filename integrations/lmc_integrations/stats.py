@@ -186,7 +186,7 @@ def draw_density(lines: list[Line], names: list[str]) -> Any:
 def _save(figure: Any, path: str, force: bool) -> None:
     picture = BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a font may lack what names are written in; who looks at the picture has one
+        warnings.simplefilter("ignore")  # a font may lack letters of names; the viewer of the picture has one
         figure.savefig(picture, format="svg", metadata={"Date": None})
     with open(path, "wb" if force else "xb") as f:
         f.write(picture.getvalue())

@@ -83,7 +83,7 @@ def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
         yield Path(directory)
 
 
-#: Options of from_pretrained that say of which files the model is made, and what is said to who gives them.
+#: Options of from_pretrained that say of which files the model is made, and the error for them.
 _REFUSED = {
     "state_dict": "it comes from the LMC files",
     "gguf_file": "it is read by transformers itself",

@@ -1,4 +1,4 @@
-"""A codec of zarr v3, which zarr finds by its name in the metadata, "lmc". Who only reads needs no import.
+"""A codec of zarr v3, which zarr finds by its name in the metadata, "lmc". Reading needs no import.
 
     zarr.create_array(..., compressors=lmc_integrations.zarr.LMCCodec())
 """

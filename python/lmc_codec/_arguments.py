@@ -91,7 +91,7 @@ def check_choice(argument: str, value: object, *choices: str) -> None:
         raise ValueError(f"{argument} is {' or '.join(map(repr, choices))}, not {value!r}")
 
 
-# -- functions that take no names: who was given data would otherwise open what they say --
+# -- functions that take data, and no names: else data from a stranger could open a file --
 
 
 def check_bytes(data: Any, function: str, instead: str) -> None:

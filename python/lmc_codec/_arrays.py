@@ -174,8 +174,10 @@ def describe(a: Any, dtype: Any = None) -> Array:
     return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
 
 
-def describe_all(arrays: Mapping[str, Any], what: str, named: str = "a name", dtype: Any = None) -> dict[str, Array]:
-    """Arrays by name. what, named: an array and its name, in messages."""
+def describe_all(
+    arrays: Mapping[str, Any], what: str, named: str = "a name", dtype: Any = None, describe: Any = describe
+) -> dict[str, Array]:
+    """Arrays by name. what, named: an array and its name, in messages. describe: what says of each what it is."""
     found = {}
     for name, array in arrays.items():
         check_name(name, named)

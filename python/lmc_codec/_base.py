@@ -26,21 +26,21 @@ class Base:
     """Arrays in memory, to make deltas against, and to restore them with.
 
     arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
-    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their fingerprint; who uses
-    them several times makes one Base.
+    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their fingerprint: if you
+    use them several times, make one Base.
     """
 
     __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         if not isinstance(arrays, Mapping):
-            raise TypeError(f"base: arrays by name are wanted, not {type(arrays).__name__}")
+            raise TypeError(f"base: must be arrays by name, not {type(arrays).__name__}")
         found = describe_all(arrays, "base: array", "base: the name of an array")
         self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 
-    def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None) -> None:
+    def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None, *on_gpu: Any) -> None:
         self._items, self._threads = items, count_threads(threads)
-        self._object = _lmc.Base(items, self._threads)
+        self._object = _lmc.Base(items, self._threads, *on_gpu)
         self._name: str | None = None  # where they are from, for messages
         self._chain_files: frozenset[tuple[int, int]] = frozenset()  # device, inode
 

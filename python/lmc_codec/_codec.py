@@ -125,7 +125,7 @@ def decompress(
     from ._reader import Reader
 
     if isinstance(data, (str, os.PathLike)):
-        raise TypeError(f"bytes of an LMC file are wanted, not {type(data).__name__}: lmc_codec.open reads files")
+        raise TypeError(f"the bytes of an LMC file are needed, not {type(data).__name__}: lmc_codec.open reads files")
     threads = count_threads(threads)
     plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
     if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:

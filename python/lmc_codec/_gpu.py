@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import contextmanager, suppress
 from glob import glob
 from typing import Any
 
 import torch
 
 from . import _arrays, _lmc
-from ._errors import DeviceError, MissingBaseError, UnsupportedError
+from ._base import Base
+from ._errors import DeviceError, UnsupportedError
 from ._reader import Reader, TensorInfo
 
 
-def _find_device(device: Any) -> torch.device:
+def _find_device(device: Any, what: str = "") -> torch.device:
+    """what: that lies on the device, if it does already."""
     found = torch.device("cuda" if device is None else device)
     if found.type != "cuda":
+        if what:
+            raise ValueError(f"decode='gpu' changes tensors on a GPU, and {what} is on {found}: move all there, or take decode='cpu'")
         raise ValueError(f"decode='gpu' makes tensors on a GPU: give device='cuda', not {str(found)!r}")
     if torch.version.cuda is None:
         raise DeviceError(f"PyTorch {torch.__version__} is built without CUDA: install one with CUDA, or take decode='cpu'")
@@ -35,46 +39,62 @@ def _find_nvrtc() -> str | None:
     return max((path for at in nvidia.__path__ for name in names for path in glob(f"{at}/*/{name}")), default=None)
 
 
-def _open(device: torch.device) -> closing[_lmc.Cuda]:
+#: By process, device and staging: a child that was forked must not use what its parent has opened. They stay open.
+_opened: dict[tuple[int, int, int], _lmc.Cuda] = {}
+
+
+@contextmanager
+def _use(device: torch.device, staging: int) -> Iterator[_lmc.Cuda]:
+    key = os.getpid(), device.index or 0, staging
+    cuda = _opened.get(key) or _opened.setdefault(key, _open(device, staging))
+    try:
+        yield cuda
+    except DeviceError:  # perhaps it is of no use any more
+        _opened.pop(key, None)
+        raise
+    finally:
+        cuda.trim()
+
+
+def _open(device: torch.device, staging: int) -> _lmc.Cuda:
+    if staging != 0 and not 8 << 20 <= staging <= 4 << 30:
+        raise ValueError(f"staging is 0, or from {8 << 20} to {4 << 30} bytes, not {staging}")
     cache = os.environ.get("LMC_CUDA_CACHE")
     if cache is None:
         cache = os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec")
         with suppress(OSError):  # then nothing is kept
             if os.path.isabs(cache):
                 os.makedirs(cache, 0o700, exist_ok=True)  # a new home has no .cache
-    return closing(_lmc.Cuda(device.index or 0, cache, _find_nvrtc()))
+    return _lmc.Cuda(device.index or 0, cache, _find_nvrtc(), staging)
 
 
-def _find_bases(reader: Reader, infos: list[TensorInfo], base: Mapping[str, Any] | None, device: torch.device) -> list[int]:
-    """Their addresses; 0: they are the reader's."""
-    if base is None:
-        return [0] * len(infos)
-    for x in infos:
-        found = _arrays.describe_torch(base[x.name], str(device)) if x.name in base else None
-        if found is None or (found.dtype, found.shape) != (x.dtype, x.shape):
-            raise UnsupportedError(f"{reader._what(x)}: the base has none of that name, dtype and shape")
-    return [base[x.name].data_ptr() for x in infos]
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
 
 
-def _read(cuda: _lmc.Cuda, device: torch.device, reader: Reader, infos: list[TensorInfo], to: list[int], bases: list[int]) -> None:
+def make_base(tensors: Mapping[str, Any], device: Any, staging: int, what: str = "") -> Base:
+    """Of tensors on a GPU, which computes their fingerprints."""
+    at = _find_device(device, what)
+    found = _arrays.describe_all(
+        tensors, "base: array", "base: the name of an array", describe=lambda t, _: _arrays.describe_torch(t, str(at))
+    )
+    base = Base.__new__(Base)
+    with _use(at, staging) as cuda:
+        base._set([(name, x.dtype, x.shape, x.buffer) for name, x in found.items()], 1, cuda, _stream(at))
+    return base
+
+
+def _read(cuda: _lmc.Cuda, device: torch.device, reader: Reader, infos: list[TensorInfo], to: list[int]) -> None:
     """To these addresses; 0: it is only checked."""
-    rows = [(x.file_number, x.offset, x.size, at, base) for x, at, base in zip(infos, to, bases)]
-    try:
-        cuda.read(reader._object, rows, torch.cuda.current_stream(device).cuda_stream)
-    except MissingBaseError:  # of what predicts by other tensors of the snapshot: the reader decodes those
-        if not any(bases):
-            raise
-        what = "it has tensors that repeat others in it (twins), which are decoded on the CPU and need the base there"
-        raise UnsupportedError(f"{reader.name}: {what}: take decode='cpu', and a base on the CPU") from None
+    rows = [(x.file_number, x.offset, x.size, at) for x, at in zip(infos, to)]
+    cuda.read(reader._object, rows, _stream(device))
 
 
-def get_all(
-    reader: Reader, infos: Iterable[TensorInfo], device: Any, most: int, base: Mapping[str, Any] | None = None
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors, made by groups of `most` bytes, or of one. base: on that GPU. Files of torch.save(), whose tensors
-    may be views of others, are decoded by the CPU."""
+def get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any, most: int, staging: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors, made by groups of `most` bytes, or of one. Files of torch.save(), whose tensors may be views of
+    others, are decoded by the CPU."""
     at, left, archives = _find_device(device), list(infos), reader._find_views()
-    with _open(at) as cuda:
+    with _use(at, staging) as cuda:
         while left:
             group: list[TensorInfo] = []
             room = most
@@ -82,7 +102,7 @@ def get_all(
                 group.append(left.pop(0))
                 room -= group[-1].size
             made = [_arrays.new_torch(x.dtype, x.shape, device=at) for x in group]
-            _read(cuda, at, reader, group, [t.data_ptr() for t in made], _find_bases(reader, group, base, at))
+            _read(cuda, at, reader, group, [t.data_ptr() for t in made])
             for x in group:
                 yield x.name, made.pop(0)
             while left and left[0].file_number in archives:
@@ -90,12 +110,24 @@ def get_all(
                 yield x.name, reader.get(x.name, file=x.file, device=at)
 
 
-def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any]) -> None:
-    """In place. All is decoded once before, to be checked: whatever is refused has changed nothing."""
+def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any], base: Base, staging: int) -> None:
+    """In place. All is decoded once before, to be checked: whatever is refused has changed nothing. What others predict, as
+    twins, is made then: it could not be when they have changed."""
     if reader._find_views():
         raise UnsupportedError(f"{reader.name}: it has files of torch.save(), whose tensors may be views: take decode='cpu'")
+    known = {name: (dtype, shape) for name, dtype, shape, _ in base._items}
+    for x in infos:
+        if known.get(x.name) != (x.dtype, x.shape):
+            what = f"{reader.name or 'the delta'}: {reader._what(x)}: none of the tensors has that name, dtype and shape"
+            raise UnsupportedError(f"{what}, so it cannot be changed in place: load_file(..., base=tensors) makes a new one")
     at = _find_device(next((t.device for t in tensors.values()), None))
-    bases = _find_bases(reader, infos, tensors, at)
-    with _open(at) as cuda:
-        for to in [0] * len(infos), bases:
-            _read(cuda, at, reader, infos, to, bases)
+    with _use(at, staging) as cuda:
+        made = {
+            x.name: _arrays.new_torch(x.dtype, x.shape, device=at) for x in infos
+            if not cuda.can_read_in_place(reader._object, x.file_number, x.offset, x.size)
+        }
+        _read(cuda, at, reader, infos, [made[x.name].data_ptr() if x.name in made else 0 for x in infos])
+        rest = [x for x in infos if x.name not in made]
+        _read(cuda, at, reader, rest, [tensors[x.name].data_ptr() for x in rest])
+        for name, t in made.items():
+            tensors[name].detach().copy_(t)

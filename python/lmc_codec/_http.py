@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
 LITTLE = 64 << 10  # a server that gives less than this, where more was asked for, is too slow
-STEP = 1 << 20  # of what is read at once; whoever brought so much gets on, and has all its tries again
+STEP = 1 << 20  # read at once; after so many bytes a request has all its tries again
 TIMEOUT = 30  # seconds without a byte
 TRIES = 4
 FIRST_WAIT, LAST_WAIT = 0.5, 30.0  # seconds, before the second try, and at most
@@ -61,7 +61,7 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
 
     def ask(self, kind: Any, req: Any) -> Any:
         headers = {name.title(): value for name, value in (*req.unredirected_hdrs.items(), *req.headers.items())}
-        tunnel = req._tunnel_host  # through a proxy, which alone is told who we are
+        tunnel = req._tunnel_host  # through a proxy; only it gets the credentials
         proof = headers.pop("Proxy-Authorization", None) if tunnel else None
         if self.to != (kind, req.host, tunnel):
             self.drop()
@@ -194,7 +194,7 @@ class HTTP(Ranges):
 
     @contextmanager
     def _ask(self, wanted: str | None, method: str = "GET") -> Iterator[Any]:
-        """The answer. Who reads all of it leaves the connection to the next one."""
+        """The answer. When all of it was read, the next one gets the connection."""
         is_read = False
         try:
             kept = self.idle.pop()

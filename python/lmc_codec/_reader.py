@@ -350,7 +350,7 @@ class Reader:
         try:
             array, buffer = _arrays.make(framework, dtype, shape, device)
         except ImportError:
-            if self.base_fingerprint and not self._has_base:  # which is said first: who has the base then knows
+            if self.base_fingerprint and not self._has_base:  # then report the missing base first
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
@@ -395,7 +395,7 @@ class Reader:
         self, names: Iterable[str] | None = None, *, framework: Framework | None = None, out: tuple[Any, Any] | None = None
     ) -> Iterator[tuple[str, Any, Any]]:
         """What differs from the base, bit by bit: (name, flat indices, new values) of each tensor that does, of one that
-        differs in many elements in parts, in order. Who has the base puts the values where the indices say.
+        differs in many elements in parts, in order. To update the base, put the values where the indices say.
 
         names: of which tensors; None: all. framework: "numpy" (the default) or "torch". out: memory for a part's indices and for its
         values, two arrays of bytes (uint8); each part is views of them, good until the next one. Indices are int32, or int64
@@ -410,7 +410,7 @@ class Reader:
             framework = self._framework if out is None else "torch" if hasattr(out[0], "data_ptr") else "numpy"
         framework = _arrays.framework_name(framework or "numpy")
         if framework == "bytes":
-            raise ValueError("changes are arrays of numpy or torch")
+            raise ValueError("changes need the framework numpy or torch")
         bases: dict[str, Any] = {}
         for number, row in self._object.base_tensors():
             bases[row[0]] = None if row[0] in bases else (number, row)
@@ -478,7 +478,7 @@ class Reader:
         self._source.close()
 
     def __reduce__(self) -> Any:
-        """Of a path or a URL: who unpickles it (a worker of a DataLoader) opens it again."""
+        """Of a path or a URL: unpickling (in a worker of a DataLoader) opens it again."""
         source, base, options = self._how
         if source is None or base is None:
             what = "it reads bytes or a file object" if source is None else "its base is in memory"
@@ -532,8 +532,8 @@ _CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
 
 
 def _name_limit(error: LimitError, source: Source, max_index_size: int, max_total_size: int) -> LimitError:
-    """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
-    to pay for what they refuse."""
+    """The error, with the limits, and how much it would have taken if that is cheap to know: a user who sets limits does
+    not want to pay for what they refuse."""
     limit = f"max_index_size is {max_index_size or 1 << 30}"
     limit += f", max_total_size {max_total_size}" if max_total_size else ", and its index needs more"
     plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX)) if max_total_size else None
@@ -572,7 +572,7 @@ class Slice:
         if not _is_basic(index) or x.strides is not None or x.flags:  # what the framework makes of it, from all of the tensor
             whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
             if isinstance(whole, bytearray):
-                raise UnsupportedError(f"{x.name!r}: such parts of it are for numpy and torch")
+                raise UnsupportedError(f"{x.name!r}: only numpy and torch can give such parts of it")
             try:
                 return whole[index]
             except IndexError as error:

@@ -29,7 +29,7 @@ class safe_open:
     filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: "mmap" or
     "pread", of a safetensors file; an LMC file is read as fits it. base: of a delta. threads: None is as many as there are, at most 8.
 
-    A safetensors file is read by safetensors itself: who changes the import line goes on reading what is there.
+    A safetensors file is read by safetensors itself: with a changed import line, existing files can still be read.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ def write_file(
 ) -> None:
     check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
-        raise TypeError(f"argument 'filename': a path is wanted, not {type(filename).__name__}")
+        raise TypeError(f"argument 'filename': must be a path, not {type(filename).__name__}")
     with Writer(filename, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
 
@@ -277,15 +277,18 @@ def read_file(source: Any, framework: str, device: Any = None, **options: Any) -
 def iterate_file(
     source: Any, framework: str, device: Any = None, *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise", decode: Decode = "cpu", most: int = 1 << 30, names: Container[str] | None = None
+    on_error: OnError = "raise", decode: Decode = "cpu", most: int = 1 << 30, names: Container[str] | None = None,
+    staging: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """names: those wanted; None: all. most: bytes that a GPU decodes at once."""
+    """names: those wanted; None: all. most: bytes of tensors that a GPU makes at once."""
     check_choice("on_error", on_error, "raise", "skip")
     check_choice("decode", decode, "cpu", "gpu")
     check_progress(progress)
-    done, on_gpu = 0, None
+    done = 0
     if decode == "gpu" and isinstance(base, Mapping):
-        base, on_gpu = None, base
+        from . import _gpu
+
+        base = _gpu.make_base(base, device, staging)
     with _open(
         source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
     ) as reader:
@@ -300,7 +303,7 @@ def iterate_file(
             if decode == "gpu":
                 from . import _gpu
 
-                found = _gpu.get_all(reader, infos, device, most, on_gpu)
+                found = _gpu.get_all(reader, infos, device, most, staging)
             else:
                 found = _get_all(reader, infos, device)
         for name, array in found:

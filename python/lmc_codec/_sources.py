@@ -46,7 +46,7 @@ class Source:
 
 class Ranges:
     """read(offset, size) of something far away. Of what is expected a piece is read at once, and kept until it was given
-    to its end; whoever reads on behind a piece gets one twice as long. Subclasses have fetch(offset, view), which fills
+    to its end; reading on after a piece gets one twice as long. Subclasses have fetch(offset, view), which fills
     the view."""
 
     can_fetch_at_once = False  # from several threads
@@ -112,7 +112,7 @@ class Ranges:
         try:
             list(pool.map(lambda at: self.fetch(offset + at, view[at : at + PART]), range(0, len(view), PART)))
         except BaseException:
-            pool.shutdown(False, cancel_futures=True)  # whoever is interrupted does not wait for the others
+            pool.shutdown(False, cancel_futures=True)  # after an interruption nothing waits for the others
             raise
         pool.shutdown()
 
@@ -131,7 +131,7 @@ class Ranges:
         self.tail_at = self.size
 
     def close(self) -> None:
-        """Who has it as the base of a delta goes on: by requests, from here on for the end of the file, too."""
+        """Readers whose base it is can go on: by requests, from here on for the end of the file, too."""
         self._check_pid()
         if self.lock.acquire(blocking=False):  # else somebody reads: another thread, or this one before a signal's handler
             self.forget()

@@ -46,7 +46,7 @@ def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[st
 
 def check_metadata(metadata: Mapping[str, str] | None) -> None:
     if metadata is not None and not isinstance(metadata, Mapping):
-        raise TypeError(f"argument 'metadata': strings by name are wanted, not {type(metadata).__name__}")
+        raise TypeError(f"argument 'metadata': must be strings by name, not {type(metadata).__name__}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
@@ -192,7 +192,7 @@ class Writer:
     def add(self, name: str, array: Any, *, dtype: Any = None) -> None:
         """Adds an array and codes it at once: it may change when this returns.
 
-        It becomes a safetensors file of its own in the snapshot. Who has all arrays at hand uses add_arrays().
+        It becomes a safetensors file of its own in the snapshot. If you have all arrays, use add_arrays().
         """
         with self._step:
             check_name(name)
@@ -265,7 +265,7 @@ class Writer:
         """
         if not isinstance(source, (str, os.PathLike)):
             if path is None:
-                raise TypeError("path is missing: what the file is called in the snapshot")
+                raise TypeError("path is missing: give the file's name in the snapshot")
             self._add_known(path, -1, [], {}, lambda write: copy_stream(source, path, write), dtype=dtype)
             return
         if path is None:
@@ -351,8 +351,8 @@ class Writer:
                     raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
                 if isinstance(self._base, Base) and not self._base._is_unchanged():
                     raise WrongBaseError(
-                        f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing"
-                        " would restore this: give copies of them"
+                        f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so this"
+                        " could never be restored: give copies of them"
                     )
                 fingerprint: bytes
                 self.size, fingerprint = self._object.finish()

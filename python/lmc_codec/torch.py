@@ -113,50 +113,58 @@ def save(
 def load_file(
     filename: Any, device: str | int | torch.device = "cpu", *, backend: Backend = "mmap", base: Any = None,
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise", decode: Decode = "cpu"
+    on_error: OnError = "raise", decode: Decode = "cpu", staging: int = 0
 ) -> dict[str, torch.Tensor]:
     """All tensors of an LMC file, on that device; they go there by way of pinned memory.
 
     on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
     decode: "gpu" (experimental): the packed bytes go to the device, and it decodes them. A base is then tensors by name on
-    that device; what a base on the CPU predicts is decoded there.
+    that device; what a base on the CPU predicts is decoded there. staging: bytes that are decoded at once, 8 MiB to 4 GiB;
+    0: as many as keep it busy, in at most a quarter of its free memory.
     """
     return read_file(
         filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,
-        storage_options=storage_options, on_error=on_error, decode=decode
+        storage_options=storage_options, on_error=on_error, decode=decode, staging=staging
     )
 
 
 def iterate(
     filename: Any, device: str | int | torch.device = "cpu", *, names: Container[str] | None = None,
     max_bytes: int = 256 << 20, base: Any = None, threads: int | None = None,
-    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu"
+    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of an LMC file, as load_file has them, in its order; who lets go of each has few at a time. names:
-    those wanted. max_bytes: with decode="gpu" (experimental), of tensors that are made at once, but for a larger one."""
+    """Names and tensors of an LMC file, as load_file has them, in its order; if you drop each one, few are in memory. names:
+    those wanted. max_bytes: with decode="gpu" (experimental), of tensors that are made at once, but for a larger one. staging: as of load_file."""
     return iterate_file(
         filename, "torch", device, names=names, most=max_bytes, base=base, threads=threads,
-        storage_options=storage_options, decode=decode
+        storage_options=storage_options, decode=decode, staging=staging
     )
 
 
 def apply_file(
     filename: Any, tensors: Mapping[str, torch.Tensor], *, threads: int | None = None,
-    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu"
+    storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> None:
     """Makes of tensors, which a delta was made against, what the delta holds, in place. What is refused, as a wrong base or
-    damage is, changes nothing. decode: "gpu" (experimental): where they are; "cpu" takes a copy of them to the CPU."""
+    damage is, changes nothing. decode: "gpu" (experimental): where they are, staging as of load_file; "cpu" takes a
+    copy of them to the CPU."""
     check_choice("decode", decode, "cpu", "gpu")
     if any(len(group) > 1 for group in _find_shared(tensors)):
         raise ValueError("tensors share memory: give one of the names of each")
-    base = None if decode == "gpu" else {name: t.detach().cpu() for name, t in tensors.items()}
+    base: Any
+    if decode == "gpu":
+        from . import _gpu
+
+        name, t = next(iter(tensors.items()), ("", None))
+        base = _gpu.make_base(tensors, None if t is None else t.device, staging, f"tensor {printable(repr(name))}")
+    else:
+        base = {name: t.detach().cpu() for name, t in tensors.items()}
     with Reader(filename, base=base, threads=threads, framework="torch", storage_options=storage_options) as reader:
         if reader.base_fingerprint is None:
             raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
         if decode == "gpu":
-            from . import _gpu
-
-            return _gpu.apply(reader, [reader.info(name) for name in reader if not reader._is_archive_part(name)], tensors)
+            infos = [reader.info(name) for name in reader if not reader._is_archive_part(name)]
+            return _gpu.apply(reader, infos, tensors, base, staging)
         for name, indices, values in list(reader.changes()):
             t = tensors[name].detach()
             integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]

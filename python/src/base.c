@@ -1,7 +1,9 @@
-/* base.c - what a delta is coded against: arrays in memory, or a reader
+/* base.c - what a delta is coded against: arrays in memory, of a GPU, too, or a reader
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
+
+#include "lmc_cuda.h"
 
 /* One file of all arrays, one behind the other, as far as the library is concerned. What a base is
  * depends on names, dtypes and contents alone, not on the file that they are in (spec 9.4). */
@@ -13,6 +15,8 @@ struct base_object {
     size_t n, n_buffers;
     lmc_file file;
     lmc_base base;
+    PyObject *cuda; /* NULL; or all of that is for on_gpu, which it reads by */
+    lmc_cuda_base *on_gpu;
 };
 
 static const lmc_file *get_file(void *user, size_t file_number)
@@ -116,17 +120,36 @@ static int identify(base_object *b, module_state *state, int n_threads)
     return result ? 0 : -1;
 }
 
+static int identify_on_gpu(base_object *b, void *stream)
+{
+    const void **const data = (const void **)PyMem_Calloc(b->n + 1, sizeof *data);
+    size_t i;
+    if (!data) PyErr_NoMemory();
+    for (i = 0; data && i < b->n; i++) data[i] = b->buffers[i].buf;
+    if (data) b->on_gpu = open_cuda_base(b->cuda, b->tensors, data, b->n, stream);
+    PyMem_Free((void *)(uintptr_t)data);
+    if (!b->on_gpu) return -1;
+    b->base = *lmc_cuda_base_get(b->on_gpu);
+    return 0;
+}
+
+/* (arrays, threads, cuda, stream): with a Cuda the buffers are addresses there. */
 static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"arrays", "threads", NULL};
-    PyObject *arrays;
+    static char *names[] = {"arrays", "threads", "cuda", "stream", NULL};
+    module_state *const state = state_of(type);
+    PyObject *arrays, *cuda = NULL;
+    unsigned long long stream = 0;
     base_object *b;
     size_t i, n;
     int n_threads = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|i:Base", names, &arrays, &n_threads))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iO!K:Base", names, &arrays, &n_threads,
+                                     state->cuda_type, &cuda, &stream))
         return NULL;
     b = (base_object *)PyType_GenericAlloc(type, 0);
     if (!b) return NULL;
+    Py_XINCREF(cuda);
+    b->cuda = cuda;
     b->owner = PySequence_Tuple(arrays);
     if (!b->owner) goto fail;
     n = (size_t)PyTuple_Size(b->owner);
@@ -146,7 +169,8 @@ static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     b->base.get_file = get_file;
     b->base.read = read_base;
     b->base.user = b;
-    if (identify(b, state_of(type), n_threads) < 0) goto fail;
+    if ((cuda ? identify_on_gpu(b, (void *)(uintptr_t)stream) : identify(b, state, n_threads)) < 0)
+        goto fail;
     return (PyObject *)b;
 fail:
     Py_DECREF(b);
@@ -158,6 +182,8 @@ static void base_dealloc(PyObject *self)
     base_object *const b = (base_object *)self;
     PyTypeObject *const type = Py_TYPE(self);
     size_t i;
+    lmc_cuda_base_close(b->on_gpu);
+    Py_XDECREF(b->cuda);
     for (i = 0; i < b->n_buffers; i++) PyBuffer_Release(&b->buffers[i]);
     PyMem_Free(b->tensors);
     PyMem_Free(b->shapes);
@@ -224,7 +250,7 @@ int get_base(module_state *state, PyObject *object, named_base *b, call **c, int
         b->call = c;
         return 0;
     }
-    if (PyObject_TypeCheck(object, state->base_type)) { /* memory: reading it does not fail */
+    if (PyObject_TypeCheck(object, state->base_type)) { /* its errors have no name */
         b->base = *base_of(object);
         return 0;
     }

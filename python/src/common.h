@@ -173,6 +173,9 @@ typedef struct named_base {
     volatile int has_failed;
 } named_base;
 
+/* Of tensors at these addresses of the Cuda's device; NULL and an exception. */
+struct lmc_cuda_base *open_cuda_base(PyObject *cuda, const lmc_tensor *tensors,
+                                     const void *const *data, size_t n, void *stream);
 /* What object, a Reader or a Base, gives; b->base is valid as long as the object and *b. 0 and no
  * base for None. */
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);

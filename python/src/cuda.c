@@ -11,8 +11,9 @@
 #endif
 
 typedef struct cuda_object {
-    PyObject_HEAD lmc_cuda *cuda; /* NULL: closed */
+    PyObject_HEAD lmc_cuda *cuda;
     object_lock lock;
+    long pid; /* of the process that has opened it: CUDA is of no use to what it forks */
 } cuda_object;
 
 /* Whether nobody else can write there, for its files run on the GPU. Makes a directory that is
@@ -64,6 +65,7 @@ static PyObject *cuda_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     options.staging_size = staging_size;
     c = (cuda_object *)PyType_GenericAlloc(type, 0);
     if (!c) return NULL;
+    c->pid = process_id();
     if (lock_init(&c->lock) == 0) {
         Py_BEGIN_ALLOW_THREADS status = lmc_cuda_open(&c->cuda, &options);
         Py_END_ALLOW_THREADS if (status == LMC_OK) return (PyObject *)c;
@@ -73,35 +75,43 @@ static PyObject *cuda_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return NULL;
 }
 
-static void free_cuda(cuda_object *c)
-{
-    lmc_cuda *const cuda = c->cuda;
-    c->cuda = NULL;
-    Py_BEGIN_ALLOW_THREADS lmc_cuda_close(cuda);
-    Py_END_ALLOW_THREADS
-}
-
 static void cuda_dealloc(PyObject *self)
 {
     cuda_object *const c = (cuda_object *)self;
     PyTypeObject *const type = Py_TYPE(self);
-    if (!lock_is_lost(&c->lock)) free_cuda(c);
-    lock_free(&c->lock);
+    lmc_cuda *const cuda = c->pid == process_id() ? c->cuda : NULL;
+    Py_BEGIN_ALLOW_THREADS lmc_cuda_close(cuda);
+    Py_END_ALLOW_THREADS lock_free(&c->lock);
     PyObject_Free(self);
     Py_DECREF(type);
 }
 
-static PyObject *cuda_close(PyObject *self, PyObject *unused)
+/* Memory of the device is for others again; what is kept makes the next call begin at once. */
+static PyObject *cuda_trim(PyObject *self, PyObject *unused)
 {
     cuda_object *const c = (cuda_object *)self;
     (void)unused;
     if (lock_acquire(&c->lock) < 0) return NULL;
-    free_cuda(c);
-    lock_release(&c->lock);
+    Py_BEGIN_ALLOW_THREADS lmc_cuda_trim(c->cuda);
+    Py_END_ALLOW_THREADS lock_release(&c->lock);
     Py_RETURN_NONE;
 }
 
-/* A list of (file number, offset, size, address, address of the base); NULL and an exception. */
+lmc_cuda_base *open_cuda_base(PyObject *cuda, const lmc_tensor *tensors, const void *const *data,
+                              size_t n, void *stream)
+{
+    cuda_object *const c = (cuda_object *)cuda;
+    lmc_cuda_base *base = NULL;
+    enum lmc_status status;
+    if (lock_acquire(&c->lock) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = lmc_cuda_base_open(&base, c->cuda, tensors, data, n, stream);
+    Py_END_ALLOW_THREADS if (status != LMC_OK)(void)
+        raise_message(state_of(Py_TYPE(cuda)), status, c->cuda, NULL);
+    lock_release(&c->lock);
+    return base;
+}
+
+/* A list of (file number, offset, size, address); NULL and an exception. */
 static lmc_cuda_part *make_parts(PyObject *rows, Py_ssize_t *n)
 {
     lmc_cuda_part *parts;
@@ -111,9 +121,9 @@ static lmc_cuda_part *make_parts(PyObject *rows, Py_ssize_t *n)
     parts = (lmc_cuda_part *)calloc((size_t)*n + 1, sizeof *parts);
     if (!parts) (void)PyErr_NoMemory();
     for (i = 0; parts && i < *n; i++) {
-        unsigned long long number, offset, size, dst, base;
+        unsigned long long number, offset, size, dst;
         PyObject *const row = PyList_GetItem(rows, i);
-        if (!row || !PyArg_ParseTuple(row, "KKKKK", &number, &offset, &size, &dst, &base)) {
+        if (!row || !PyArg_ParseTuple(row, "KKKK", &number, &offset, &size, &dst)) {
             free(parts);
             return NULL;
         }
@@ -121,7 +131,6 @@ static lmc_cuda_part *make_parts(PyObject *rows, Py_ssize_t *n)
         parts[i].offset = offset;
         parts[i].size = size;
         parts[i].dst = (void *)(uintptr_t)dst;
-        parts[i].base = (const void *)(uintptr_t)base;
     }
     return parts;
 }
@@ -160,14 +169,31 @@ static PyObject *cuda_read(PyObject *self, PyObject *args)
     parts = make_parts(rows, &n);
     if (!parts) return NULL;
     if (lock_acquire(&c->lock) == 0) {
-        if (c->cuda)
-            result =
-                read_parts(c, (reader_object *)reader, parts, (size_t)n, (void *)(uintptr_t)stream);
-        else PyErr_SetString(PyExc_ValueError, "the GPU is closed");
+        result =
+            read_parts(c, (reader_object *)reader, parts, (size_t)n, (void *)(uintptr_t)stream);
         lock_release(&c->lock);
     }
     free(parts);
     return result;
+}
+
+/* (reader, file_number, offset, size) -> bool: see lmc_cuda_can_read_in_place. */
+static PyObject *cuda_can_read_in_place(PyObject *self, PyObject *args)
+{
+    module_state *const state = state_of(Py_TYPE(self));
+    unsigned long long number, offset, size;
+    PyObject *reader;
+    lmc_reader *r;
+    enum lmc_status status;
+    int can = 0;
+    if (!PyArg_ParseTuple(args, "O!KKK", state->reader_type, &reader, &number, &offset, &size))
+        return NULL;
+    r = begin_use((reader_object *)reader);
+    if (!r) return NULL;
+    status = lmc_cuda_can_read_in_place(r, number, offset, size, &can);
+    return end_use((reader_object *)reader, status == LMC_OK
+                                                ? PyBool_FromLong(can)
+                                                : raise_status(state, status, NULL, NULL));
 }
 
 /* -> (blocks, bytes) decoded by the GPU, by the CPU; bytes copied once more there; whether the
@@ -178,8 +204,7 @@ static PyObject *cuda_counts(PyObject *self, PyObject *unused)
     lmc_cuda_counts n;
     (void)unused;
     if (lock_acquire(&c->lock) < 0) return NULL;
-    memset(&n, 0, sizeof n);
-    if (c->cuda) lmc_cuda_get_counts(c->cuda, &n);
+    lmc_cuda_get_counts(c->cuda, &n);
     lock_release(&c->lock);
     return Py_BuildValue("(KK)(KK)KN", (unsigned long long)n.gpu_blocks,
                          (unsigned long long)n.gpu_bytes, (unsigned long long)n.cpu_blocks,
@@ -187,10 +212,12 @@ static PyObject *cuda_counts(PyObject *self, PyObject *unused)
                          PyBool_FromLong(n.compiled != 0));
 }
 
-static PyMethodDef cuda_methods[] = {{"close", cuda_close, METH_NOARGS, NULL},
-                                     {"read", cuda_read, METH_VARARGS, NULL},
-                                     {"counts", cuda_counts, METH_NOARGS, NULL},
-                                     {NULL, NULL, 0, NULL}};
+static PyMethodDef cuda_methods[] = {
+    {"trim", cuda_trim, METH_NOARGS, NULL},
+    {"read", cuda_read, METH_VARARGS, NULL},
+    {"can_read_in_place", cuda_can_read_in_place, METH_VARARGS, NULL},
+    {"counts", cuda_counts, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
 static PyType_Slot cuda_slots[] = {{Py_tp_new, (void *)cuda_new},
                                    {Py_tp_dealloc, (void *)cuda_dealloc},
                                    {Py_tp_methods, cuda_methods},

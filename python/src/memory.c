@@ -193,7 +193,7 @@ static int measure_dl(const dl_tensor *t, uint64_t shape[LMC_MAX_RANK], uint64_t
     }
     for (i = t->ndim; i-- > 0;) {
         if (t->shape[i] < 0 || (t->shape[i] && n > INT64_MAX / (uint64_t)t->shape[i])) {
-            PyErr_SetString(PyExc_ValueError, "the tensor's shape is no shape");
+            PyErr_SetString(PyExc_ValueError, "the tensor's shape is invalid");
             return -1;
         }
         shape[i] = (uint64_t)t->shape[i];

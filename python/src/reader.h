@@ -6,7 +6,7 @@
 
 #include "common.h"
 
-#include "formats/dcp.h"
+#include "formats/torch.h"
 
 struct reader_object {
     PyObject_HEAD lmc_reader *reader; /* NULL: closed */

@@ -8,7 +8,7 @@
 
 #include "formats/container_check.h"
 #include "formats/container.h"
-#include "formats/torch_views.h"
+#include "formats/torch.h"
 
 /* -- what the files say -- */
 

@@ -222,7 +222,7 @@ def test_arrays_of_a_base(place):
         for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
             with pytest.raises(kind, match=text):
                 call()
-    with pytest.raises(TypeError, match="^base: arrays by name"):
+    with pytest.raises(TypeError, match="^base: must be arrays by name"):
         lmc.Base([X])
 
 
@@ -231,7 +231,7 @@ def test_out_and_data():
     for call in (lambda: lmc.compress(X, out=small), lambda: lmc.tensor_encode(X, out=small)):
         with pytest.raises(lmc.OutputTooSmallError, match=rf"out has 100 bytes.*lmc_codec.bound\({X.nbytes}\) = {lmc.bound(X.nbytes)}"):
             call()
-    with pytest.raises(TypeError, match="^bytes of an LMC file are wanted, not str: lmc_codec.open"):
+    with pytest.raises(TypeError, match="^the bytes of an LMC file are needed, not str: lmc_codec.open"):
         lmc.decompress("name")
 
 

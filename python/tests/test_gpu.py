@@ -3,12 +3,15 @@ on the CPU are lent to them as device memory."""
 
 import ctypes
 import gc
+import importlib.util
 import io
+import os
 import re
 import subprocess
 import sys
 import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmc_codec
@@ -47,17 +50,30 @@ def gpu(monkeypatch, tmp_path):
         t = new_torch(dtype, shape, **where)
         return t if device is None else adopt(t)
 
-    monkeypatch.setattr(_gpu, "_find_device", lambda device: CPU)
+    monkeypatch.setattr(_gpu, "_find_device", lambda device, what="": CPU)
+    monkeypatch.setattr(_gpu, "_opened", {})
     monkeypatch.setattr(_arrays, "new_torch", new)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=0))
     monkeypatch.setenv("LMC_CUDA_CACHE", str(tmp_path / "cache"))
     for library in libraries:
         library.fake_cuda_reset()
+    def used():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        context = ctypes.c_void_p()
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        driver.cuCtxPushCurrent_v2(context)
+        assert driver.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+        driver.cuDevicePrimaryCtxRelease_v2(0)
+        return total.value - free.value
+
     yield types.SimpleNamespace(
         lent=lent,
+        used=used,
         lend=lambda tensors: {name: adopt(t.detach().clone()) for name, t in tensors.items()},
         count=lambda name: libraries["nvrtc" in name].fake_cuda_count(name.encode()),
     )
+    _gpu._opened.clear()
     gc.collect()
     assert [library.fake_cuda_live() for library in libraries] == [0, 0]
 
@@ -157,24 +173,89 @@ def test_a_base_on_the_device(gpu, files):
         load_file(files.b, "cuda", decode="gpu")
 
 
-def test_twins(gpu, tmp_path):
-    """What repeats other tensors is decoded by the CPU, which needs the base, too."""
+@pytest.fixture
+def checkpoints(gpu, tmp_path):
+    """Two of training, by the command: in the second one each tensor is predicted otherwise. On disk, and what is in them."""
     save = pytest.importorskip("safetensors.torch").save_file
-    state = {"master": torch.randn(400, 400), "z": torch.randn(300, 300)}
-    after = step(state)
-    for name, tensors in ("a", state), ("b", after):
-        save({**tensors, "twin": tensors["master"].bfloat16()}, tmp_path / f"{name}.safetensors")
-    for name, base in ("a", []), ("b", ["--base", tmp_path / "a.lmc"]):
-        subprocess.run([sys.executable, "-m", "lmc_codec", "-q", *base, "-o", tmp_path / f"{name}.lmc", tmp_path / f"{name}.safetensors"], check=True)
-    state["twin"], after["twin"] = state["master"].bfloat16(), after["master"].bfloat16()
-    assert same(load_file(tmp_path / "a.lmc", "cuda", decode="gpu"), state)
-    assert same(load_file(tmp_path / "b.lmc", "cuda", decode="gpu", base=tmp_path / "a.lmc"), after)
-    weights = gpu.lend(state)
-    with pytest.raises(lmc_codec.UnsupportedError, match="b.lmc: .*twins.*: take decode='cpu'"):
-        load_file(tmp_path / "b.lmc", "cuda", decode="gpu", base=weights)
-    with pytest.raises(lmc_codec.UnsupportedError, match="b.lmc: .*twins.*: take decode='cpu'"):
-        apply_file(tmp_path / "b.lmc", weights, decode="gpu")
-    assert same(weights, state)
+    before = {"master": torch.randn(400, 400), "layers.z": (torch.randn(300, 300) * 0.02).bfloat16(), "x": torch.ones(7)}
+    after = step(before)
+    for name, tensors in ("a", before), ("b", after):
+        tensors["twin"] = tensors["master"].bfloat16()
+    other = {**after, "module.layers.z": after["layers.z"], "fresh": torch.randn(100, 100)}
+    del other["layers.z"]
+    for name, tensors in ("a", before), ("b", after), ("c", other):
+        save(tensors, tmp_path / f"{name}.safetensors")
+        base = [] if name == "a" else ["--base", tmp_path / "a.lmc"]
+        command = [sys.executable, "-m", "lmc_codec", "-q", *base, "-o", tmp_path / f"{name}.lmc", tmp_path / f"{name}.safetensors"]
+        subprocess.run(command, check=True)
+    return types.SimpleNamespace(a=tmp_path / "a.lmc", b=tmp_path / "b.lmc", c=tmp_path / "c.lmc", before=before, after=after, other=other)
+
+
+def test_twins_renamed_and_new_tensors(gpu, checkpoints, monkeypatch):
+    """By a base on the GPU as by one on the CPU."""
+    x = checkpoints
+    base = gpu.lend(x.before)
+    assert same(load_file(x.a, "cuda", decode="gpu"), x.before)
+    for path, right in (x.b, x.after), (x.c, x.other):
+        assert same(load_file(path, base=x.before), right)
+        assert same(load_file(path, "cuda", decode="gpu", base=x.a), right)
+        assert same(load_file(path, "cuda", decode="gpu", base=base), right)
+        assert same(dict(iterate(path, "cuda", decode="gpu", base=base, max_bytes=1)), right)
+    assert same(base, x.before)
+    some = dict(iterate(x.c, "cuda", decode="gpu", base=base, names={"twin", "module.layers.z"}))
+    assert same(some, {name: x.other[name] for name in some}) and len(some) == 2
+
+
+@pytest.mark.parametrize("decode", ["cpu", "gpu"])
+def test_apply_twins(gpu, checkpoints, decode):
+    x = checkpoints
+    weights = gpu.lend(x.before)
+    places = {name: t.data_ptr() for name, t in weights.items()}
+    with pytest.raises(lmc_codec.UnsupportedError, match="none of .*that name, dtype and shape"):
+        apply_file(x.c, weights, decode=decode)
+    assert same(weights, x.before)
+    apply_file(x.b, weights, decode=decode)
+    assert same(weights, x.after) and places == {name: t.data_ptr() for name, t in weights.items()}
+
+
+def test_it_stays_open(gpu, files):
+    """One for each process and device; a child that was forked opens its own."""
+    for _ in range(3):
+        assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
+    assert gpu.count("cuModuleLoadData") == 1 and len(_gpu._opened) == 1
+    kept = gpu.used()
+    weights = gpu.lend(files.state)
+    apply_file(files.b, weights, decode="gpu")
+    assert gpu.count("cuModuleLoadData") == 1 and gpu.used() == kept < 1 << 20  # memory of the device
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ok = list(iterate(files.a, "cuda", names={"scalar"}, decode="gpu")) == [("scalar", 3.5)]
+            opened = gpu.count("cuModuleLoadData")
+            _gpu._opened.clear()  # that of the parent is not closed
+            os._exit(0 if ok and (opened, gpu.count("cuModuleUnload")) == (2, 1) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert same(load_file(files.a, "cuda", decode="gpu"), files.state) and gpu.count("cuModuleLoadData") == 1
+
+
+def test_threads(gpu, files):
+    with ThreadPoolExecutor(4) as pool:
+        loads = [pool.submit(load_file, files.a, "cuda", decode="gpu") for _ in range(6)]
+        assert all(same(load.result(), files.state) for load in loads)
+    assert len(_gpu._opened) == 1
+
+
+def test_staging(gpu, files):
+    assert same(load_file(files.a, "cuda", decode="gpu", staging=8 << 20), files.state)
+    assert same(dict(iterate(files.a, "cuda", decode="gpu", staging=4 << 30)), files.state)
+    weights = gpu.lend(files.state)
+    apply_file(files.b, weights, decode="gpu", staging=8 << 20)
+    assert same(weights, files.after)
+    for bad in (8 << 20) - 1, (4 << 30) + 1, -1:
+        with pytest.raises(ValueError, match=f"staging is 0, or from 8388608 to 4294967296 bytes, not {bad}"):
+            load_file(files.a, "cuda", decode="gpu", staging=bad)
 
 
 def test_the_page(gpu, tmp_path, monkeypatch):
@@ -189,6 +270,48 @@ def test_the_page(gpu, tmp_path, monkeypatch):
     exec("\n".join(blocks), names)
     after = {name: (t.float() * 1.001).to(t.dtype) for name, t in state.items()}
     assert same(names["weights"], after) and same(load_file("step-2.lmc", base="step-1.lmc"), after)
+
+
+def test_the_benchmark(gpu, files, tmp_path, monkeypatch, capsys):
+    """Its parts that need PyTorch. The peers' stand-ins are called as their pages say."""
+    save = pytest.importorskip("safetensors.torch").save_file
+    path = Path(__file__).parents[2] / "bench/gpu.py"
+    spec = importlib.util.spec_from_file_location("bench_gpu", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    save(files.state, tmp_path / "a.safetensors")
+    monkeypatch.setattr(bench, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    tensors = bench.bench_files(str(tmp_path / "a.safetensors"), str(files.a), str(tmp_path), 1)
+    said = capsys.readouterr().out
+    assert f"all {len(files.state)} tensors are right" in said and "delta: " in said
+    assert [line.split(":")[1] for line in said.splitlines()[1:-1]] == [
+        ' LMC, decode="gpu"', ' LMC, decode="cpu"', *(f" safetensors, {n} threads" for n in (1, 4, 16))
+    ]
+
+    class Codec:
+        def __init__(self, algorithm):
+            assert algorithm == "ANS"
+
+        def encode(self, array):
+            return types.SimpleNamespace(buffer_size=array.nbytes // 2)
+
+        def decode(self, array):
+            assert array.buffer_size
+
+    nvcomp = types.SimpleNamespace(Codec=Codec, as_array=lambda t: t)
+    monkeypatch.setitem(sys.modules, "nvidia", types.SimpleNamespace(nvcomp=nvcomp, __path__=[]))
+    dietgpu = types.SimpleNamespace(compress_data_simple=lambda is_float, ts: ts, decompress_data_simple=lambda is_float, ts: ts)
+    monkeypatch.setattr(torch.ops, "dietgpu", dietgpu, raising=False)
+    monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
+    bench.bench_peers(tensors, 1)
+    monkeypatch.setenv("DIETGPU", "dietgpu.so")
+    bench.bench_peers(tensors, 1)
+    said = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"[0-9.]+ GB/s", "N GB/s", line) for line in said] == [
+        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: DIETGPU does not name its .so",
+        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: 100.0%, N GB/s"
+    ]  # fmt: skip
 
 
 # -- what is refused --
@@ -247,17 +370,17 @@ def test_wrong_bases(gpu, files, decode):
     other = lend({**good, "large": make_state(1)["large"]})
     refused(other, lmc_codec.WrongBaseError, "base")
     assert other["large"].equal(make_state(1)["large"])
-    if decode == "cpu":
-        return
-    for large in (good["large"].float(), good["large"][1:], good["large"].T, None):
+    for large in (good["large"].float(), good["large"][1:], None):
         tensors = lend({**good, "large": good["large"] if large is None else large})
         if large is None:
             del tensors["large"]
-        elif not large.is_contiguous():
-            tensors["large"] = tensors["large"].T.contiguous().T
-        refused(tensors, (lmc_codec.UnsupportedError, ValueError), "the base has none of that name, dtype and shape|not contiguous")
-    with pytest.raises(lmc_codec.UnsupportedError, match="tensor '.*': the base has none"):
-        load_file(files.b, "cuda", decode="gpu", base=lend({}))
+        refused(tensors, lmc_codec.WrongBaseError, "the delta is of .*, and the base given is")
+        with pytest.raises(lmc_codec.WrongBaseError, match="the delta is of"):
+            load_file(files.b, "cuda", decode=decode, base=tensors)
+    if decode == "cpu":
+        return
+    transposed = lend({**good, "large": good["large"].T.contiguous()})
+    refused({**transposed, "large": transposed["large"].T}, ValueError, "'large': .*not contiguous")
     refused({**lend(good), "large": torch.empty(300, 300, dtype=torch.bfloat16, device="meta")}, ValueError, "meta")
 
 
@@ -283,6 +406,9 @@ def test_calls_that_fail(gpu, files, monkeypatch, call):
     with pytest.raises(lmc_codec.DeviceError, match="CUDA: cu[A-Z].* failed") as error:
         load_file(files.a, "cuda", decode="gpu")
     assert isinstance(error.value, RuntimeError) and error.value.status_name == "LMC_ERR_DEVICE"
+    assert not _gpu._opened  # the next call opens it anew
+    del error  # and with it what was opened, so that the context is let go of
+    gc.collect()
     monkeypatch.delenv("FAKE_CUDA_FAIL")
     assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
 
@@ -303,6 +429,7 @@ def test_the_compiler_fails(gpu, files, monkeypatch):
 def test_the_cache(gpu, files, monkeypatch, tmp_path):
     """It is the user's alone, or not used."""
     def n_compiled():
+        _gpu._opened.clear()
         before = gpu.count("nvrtcCompileProgram")
         assert list(iterate(files.a, "cuda", names={"scalar"}, decode="gpu")) == [("scalar", 3.5)]
         return gpu.count("nvrtcCompileProgram") - before
@@ -370,8 +497,10 @@ def test_arguments(files):
             list(call(files.a, "cpu", decode="gpu"))
     with pytest.raises(ValueError, match="decode is"):
         apply_file(files.b, files.state, decode="GPU")
-    with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):
+    with pytest.raises(ValueError, match="decode='gpu' changes tensors on a GPU, and tensor '0.w' is on cpu: move all there"):
         apply_file(files.b, files.state, decode="gpu")
+    with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):
+        load_file(files.b, "cpu", decode="gpu", base=files.state)
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch has CUDA, so a GPU may be there")
@@ -386,7 +515,7 @@ def test_missing_libraries(files):
 import ctypes, sys, torch
 from lmc_codec import _gpu, DeviceError
 from lmc_codec.torch import load_file
-_gpu._find_device = lambda device: torch.device("cpu")
+_gpu._find_device = lambda device, what='': torch.device("cpu")
 for path in None, {str(LIBRARIES[0])!r}:
     if path: ctypes.CDLL(path)
     try: load_file(sys.argv[1], "cuda", decode="gpu")

@@ -43,7 +43,8 @@ typedef struct lmc_cuda_options {
      * each group of threads that the GPU can run has a block of the largest size in the parts, but
      * no more than a quarter of the memory that is free on the device is taken. Memory of the
      * device: at most three times that, and what kernels need beside, at most four times that; of
-     * full tensors mostly a third of it. Pinned memory of the host: as much, but at most 130 MiB. */
+     * full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that, and
+     * at most 132 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -54,7 +55,8 @@ typedef struct lmc_cuda_options {
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
-/* Frees the memory of the device that calls have left for the next ones. The kernels stay. */
+/* Frees the memory of the device that calls have left for the next ones. The kernels stay, and so
+ * does pinned memory, which takes long to get. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
@@ -79,9 +81,9 @@ LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
- * of their names, while other parts are, too: nothing else predicts them, or what is in one run with
- * them. Of others (twins, for example) lmc_cuda_read must be called before that, to another place.
- * reader: with a base. */
+ * of their names, while other parts are, too: nothing else predicts them, or what is in one run
+ * with them. Others (twins, for example) are to be read before that, to another place. reader: with
+ * a base. ARGUMENT: it has none, or the file fewer bytes. */
 LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
                                       uint64_t offset, uint64_t size, int *can);
 
@@ -113,6 +115,16 @@ typedef struct lmc_cuda_part {
  * as CUDA has it. */
 LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
                          void *stream);
+
+/* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
+ * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
+ * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
+ * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
+ * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
+ * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
+                                size_t n, const void *packed, uint64_t at, uint64_t size,
+                                void *stream);
 
 /* What was done so far, for measurements and tests. */
 typedef struct lmc_cuda_counts {

@@ -64,15 +64,17 @@ struct lmc_cuda {
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    /* Decoded and packed bytes of a wave at most: what the memory of the device is allocated for; 0:
-     * nothing is. */
+    /* Decoded and packed bytes of a wave, at most: what memory of the device is allocated for. 0:
+     * none is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
     /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
     lmc__buffer spans, host;
     size_t next_span; /* what is planned next: in that span, from that byte of its stream on */
     uint64_t next_at;
-    lmc__cu_stream stream;               /* the caller's, of the call at hand */
+    lmc__cu_stream stream; /* the caller's, of the call at hand */
+    lmc__cu_address given; /* 0, or on the device that part of the LMC file */
+    uint64_t given_at, given_size;
     uint8_t is_passed[LMC__GPU_KERNELS]; /* leaves most blocks, in this call: it is not tried */
     lmc_cuda_counts counts;
     char message[768];

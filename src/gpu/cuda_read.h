@@ -144,13 +144,13 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
-                                                const lmc_cuda_part *parts, size_t n, void *stream)
+/* c->given is set. */
+LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
+                                                 const lmc_cuda_part *parts, size_t n, void *stream)
 {
     const lmc_cuda_base *base;
     enum lmc_status status;
     size_t i;
-    if (!c) return LMC_ERR_ARGUMENT;
     c->message[0] = 0;
     if (!c->tables || !r || (n && !parts) || r->is_salvage)
         return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
@@ -173,4 +173,26 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
     }
     lmc__cuda_leave(c);
     return status;
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_read(lmc_cuda *c, lmc_reader *r,
+                                                const lmc_cuda_part *parts, size_t n, void *stream)
+{
+    if (!c) return LMC_ERR_ARGUMENT;
+    c->given = 0;
+    return lmc__read_parts(c, r, parts, n, stream);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_cuda_read_packed(lmc_cuda *c, lmc_reader *r,
+                                                       const lmc_cuda_part *parts, size_t n,
+                                                       const void *packed, uint64_t at,
+                                                       uint64_t size, void *stream)
+{
+    if (!c) return LMC_ERR_ARGUMENT;
+    c->message[0] = 0;
+    if (!packed) return lmc__cuda_note(c, LMC_ERR_ARGUMENT);
+    c->given = (uintptr_t)packed;
+    c->given_at = at;
+    c->given_size = size;
+    return lmc__read_parts(c, r, parts, n, stream);
 }

@@ -49,7 +49,7 @@ static enum lmc_status lmc__reserve_half(lmc_cuda *c, lmc__cuda_half *h)
         h->packed_cap = c->packed_cap;
         memset(h->packed, 0, packed_size); /* the GPU may read behind a block */
     }
-    LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
+    if (!c->given) LMC__TRY(lmc__cuda_reserve(c, &h->gpu_packed, packed_size));
     return lmc__reserve_table(c, h);
 }
 
@@ -97,6 +97,32 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
                                   (unsigned long long)(lmc__cuda_range_at(h, i)->at +
                                                        lmc__cuda_range_at(h, i)->size - 1),
                                   lmc_status_text(lmc__cuda_range_at(h, i)->status));
+    return LMC_OK;
+}
+
+/* Where the device has the packed bytes of a block. */
+static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *r,
+                                           const lmc__cuda_half *h, const lmc__cuda_job *job)
+{
+    return c->given ? c->given + (lmc__block_at(r, job->run, job->number)->at - c->given_at)
+                    : h->gpu_packed + job->packed_at;
+}
+
+/* The headers of blocks whose packed bytes were given. */
+static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
+{
+    size_t i;
+    for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
+        const lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
+        const lmc__block_place *const place = lmc__block_at(r, job->run, job->number);
+        if (place->at < c->given_at || place->at - c->given_at > c->given_size ||
+            c->given_size - (place->at - c->given_at) < (uint64_t)place->size + LMC__GPU_PAD)
+            return lmc__cuda_fail_job(c, r, h, job, LMC_ERR_ARGUMENT);
+        LMC__CUDA(c, cuMemcpyDtoHAsync_v2,
+                  (h->packed + job->packed_at, lmc__packed_address(c, r, h, job),
+                   LMC_BLOCK_HEADER_SIZE, c->own));
+    }
+    LMC__CUDA(c, cuStreamSynchronize, (c->own));
     return LMC_OK;
 }
 
@@ -288,7 +314,7 @@ static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r,
             lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
             lmc__gpu_block *const row = &h->table[*n];
             if (!lmc__is_for(job, k)) continue;
-            row->in = h->gpu_packed + job->packed_at;
+            row->in = lmc__packed_address(c, r, h, job);
             row->out = job->out;
             row->base = job->info.has_prediction ? job->base : 0;
             row->in_size = (uint32_t)job->info.encoded_size;
@@ -321,14 +347,15 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 {
     size_t i, n;
     LMC__TRY(lmc__reserve_half(c, h));
-    LMC__TRY(lmc__read_ranges(c, r, h));
+    LMC__TRY(c->given ? lmc__fetch_headers(c, r, h) : lmc__read_ranges(c, r, h));
     for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
         lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
         job->status = LMC__GPU_NOT_HERE;
         LMC__TRY(lmc__prepare_job(c, r, h, job));
     }
-    LMC__CUDA(c, cuMemcpyHtoDAsync_v2,
-              (h->gpu_packed, h->packed, h->packed_size + LMC__GPU_PAD, c->own));
+    if (!c->given)
+        LMC__CUDA(c, cuMemcpyHtoDAsync_v2,
+                  (h->gpu_packed, h->packed, h->packed_size + LMC__GPU_PAD, c->own));
     return lmc__decode_wave_on_gpu(c, r, h, &n);
 }
 
@@ -415,6 +442,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
         const lmc__cuda_job *const from = lmc__cuda_job_at(h, k);
         lmc__snapshot_job *block_job;
         if (from->status == LMC_OK) continue;
+        if (c->given)
+            LMC__TRY(lmc__copy_back(c, h->packed + from->packed_at,
+                                    lmc__packed_address(c, r, h, from), from->info.encoded_size));
         LMC__TRY(lmc__add_job(coder, &block_job));
         block_job->job.number = from->number;
         block_job->job.src = h->packed + from->packed_at;

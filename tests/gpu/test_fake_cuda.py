@@ -2,8 +2,10 @@
 """The stand-in for the driver: does it find the mistakes that it is there to find? See fake_cuda.cpp."""
 import ctypes
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 
@@ -324,6 +326,19 @@ class Benchmark(unittest.TestCase):
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertRegex(said.stdout, r"blocks: kernel 0, .*: (\d+) of \1 right, .* GB/s")
         self.assertRegex(said.stdout, r"pinned: .* GB/s")
+
+    def test_sanitizers(self):
+        """What is run under them; the stand-in of the tool says it."""
+        with tempfile.TemporaryDirectory() as folder:
+            tool = os.path.join(folder, "compute-sanitizer")
+            with open(tool, "w") as f:
+                f.write('#!/bin/sh\necho "$2 $3 $4 $7 $8 $9"\n')
+            os.chmod(tool, 0o755)
+            command = [sys.executable, f"{TOP}/bench/gpu.py", "--sanitize", "model"]
+            said = subprocess.run(command, env={**os.environ, "PATH": folder}, capture_output=True, text=True)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        ran = re.findall(r"^(.*check) --error-exitcode 9 --quick (--no-peers|--only-blocks) model$", said.stdout, re.M)
+        self.assertEqual([name for name, _ in ran], ["memcheck", "racecheck", "initcheck", "synccheck"])
 
     def test_wrong_bytes_are_found(self):
         said = self.run_it(FAKE_CUDA_STATUS="0")  # kernels that do nothing and say that all is well
