@@ -1106,6 +1106,15 @@ class Watch(SeriesCase):
         self.once("--rm", code=1, says="in/d/optimizer.bin: is longer than its snapshot; nothing was removed")
         self.assertEqual(os.listdir(self.path("in")), ["d"])
 
+    def test_link_that_leads_nowhere(self):
+        """It was never settled."""
+        self.put_in("d", {"model.safetensors": model(bf16(400), 1)})
+        os.symlink("nothing", self.path("in/d/link"))
+        self.once("--rm")
+        self.assertEqual((os.listdir(self.path("in")), list(self.listed())), ([], ["d"]))
+        self.series("restore", "-o", "out", "d")
+        self.assertEqual(os.readlink(self.path("out/link")), "nothing")
+
     def test_changed_later(self):
         """A name is never added twice: that is said of what was written to since."""
         self.put_in("a.safetensors", model(bf16(400), 1))

@@ -34,11 +34,11 @@ static int is_open_for_writing(const char *path)
 static void look_into(struct look *k, const char *root, const char *path)
 {
     char *full = join_path(root, path);
-    struct stat st;
+    struct stat st, target;
     struct dirent *entry;
     DIR *directory;
     int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
-    if (is_link) is_there = stat(full, &st) == 0;
+    if (is_link && stat(full, &target) == 0) st = target; /* or it leads nowhere */
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                 c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
