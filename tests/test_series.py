@@ -1106,6 +1106,22 @@ class Watch(SeriesCase):
         self.once("--rm", code=1, says="in/d/optimizer.bin: is longer than its snapshot; nothing was removed")
         self.assertEqual(os.listdir(self.path("in")), ["d"])
 
+    def test_kill_that_leaves_empty_directories(self):
+        """All files were removed, and they stayed for ever."""
+        files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
+        self.put_in("d", files)
+        self.once()
+        os.unlink(self.path("in/d/model.safetensors"))
+        os.unlink(self.path("in/d/sub/x"))
+        os.mkdir(self.path("in/never-added"))
+        self.once()
+        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
+        self.once("--rm", "--settle", "1000")
+        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
+        self.once("--rm")
+        self.assertEqual(os.listdir(self.path("in")), ["never-added"])
+        self.check_all()
+
     def test_link_that_leads_nowhere(self):
         """It was never settled."""
         self.put_in("d", {"model.safetensors": model(bf16(400), 1)})

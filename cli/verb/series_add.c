@@ -332,8 +332,9 @@ static int list_watched(struct watch *w)
 }
 
 /* It has not changed for the settle time, as seen from here. With --once there is only one look,
- * and the file's own times and the clock must do: either may be wrong. */
-static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
+ * and the file's own times and the clock must do: either may be wrong. is_added: if it is empty, a
+ * kill has left it so. */
+static int is_settled(const struct watch *w, struct watched *e, const struct look *k, int is_added)
 {
     double settle = (double)w->o->settle, age;
     struct timespec t;
@@ -345,7 +346,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     }
     clock_gettime(CLOCK_REALTIME, &t);
     age = w->o->once ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
-    return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
+    return k->is_whole && (k->n_files || is_added) && (age >= settle || now() - e->since >= settle);
 }
 
 /* Nothing is left to do: it is in the series, and is not to be removed. */
@@ -391,8 +392,9 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
         e->is_told = 1;
     } else if (!fault && !is_finished(w, e, path, added)) {
         struct look k = look_at(path);
-        if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) &&
-            !(added && e->is_told) && !is_left_to_writer(e, path, &k)) {
+        if (is_settled(w, e, &k, added != NULL) &&
+            !(e->tried > 0 && now() - e->tried < RETRY_AFTER) && !(added && e->is_told) &&
+            !is_left_to_writer(e, path, &k)) {
             code = add_source_to_series(path, name, 1, w->o);
             if (code != CODE_OK) e->tried = now();
             e->is_told = added && code != CODE_OK; /* it differs from the snapshot */
