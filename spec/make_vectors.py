@@ -2272,6 +2272,14 @@ def invalid_gaps(v):
         for s in (0, 3, 8, 21):
             bad("position_n_s%d%s" % (s, end), "R6-10", "a position of n, Shift %d" % s, s, lists([5, 100, 300], s), polarity)
             bad("position_first_s%d%s" % (s, end), "R6-10", "the first position is n, Shift %d" % s, s, lists([300], s), polarity)
+        for s, first in ((0, 10000), (3, 1 << 16), (8, 1 << 20), (20, 1 << 31), (21, 1 << 31)):
+            bad("position_first_far_s%d%s" % (s, end), "R6-10", "the first position is %d, of 300 bits, Shift %d" % (first, s), s,
+                lists([first], s), polarity)
+        for s in (20, 21):
+            bad("position_first_wraps_s%d%s" % (s, end), "R6-10", "all positions are 2^32 too large, Shift %d" % s, s,
+                lists([(1 << 32) + p for p in positions], s), polarity)
+            bad("position_later_wraps_s%d%s" % (s, end), "R6-10", "all positions but the first are 2^32 too large, Shift %d" % s, s,
+                lists([(p > 5) << 32 | p for p in positions], s), polarity)
     bad("position_far", "R6-10", "a position of 2^22 - 1", 21, lists([5, (1 << 22) - 1], 21))
     bad("position_overflow", "R6-10", "gaps of 2^21 - 1 whose sum is more than 2^28", 21, lists([((i + 1) << 21) - 1 for i in range(200)], 21))
     bad("position_later_is_back", "R6-10", "a position beyond n, and others behind it", 3, lists([5, 700, 701, 702], 3))

@@ -372,7 +372,7 @@ def test_what_is_not_understood_is_refused(tmp_path):
         x = r.info("t")
         assert x.strides == (1, 40) and x.span == 6400
     data = (tmp_path / "v.pt").read_bytes()
-    for change, name, why in ((HOSTILE["cut"], "t", "it ends early"), (HOSTILE["number"], "t", "describe tensor 't'"), (lambda p: p, "u", "tell of tensor 'u'")):
+    for change, name, why in ((HOSTILE["cut"], "t", "it ends early"), (HOSTILE["number"], "t", "describe tensor 't'"), (lambda p: p, "u", "describe tensor 'u'")):
         changed = patch(data, change)
         path = list_anyway(tmp_path / "x.lmc", {"v.pt": (changed, [(name, (40, 40), changed.index(t.numpy().tobytes()), 6400)])})
         with lmc_codec.open(path) as r, pytest.raises(lmc_codec.UnsupportedError, match=f"^v.pt: .*not understood.*{why}"):

@@ -188,6 +188,7 @@ struct Reader {
 
 DEV u32 lane_id() { return threadIdx.x & 31; }
 DEV u32 warp_id() { return threadIdx.x >> 5; }
+DEV u32 log2_width(u32 width) { return width == 8 ? 3 : width == 4 ? 2 : width == 2 ? 1 : 0; }
 DEV u32 min_u32(u32 a, u32 b) { return a < b ? a : b; }
 DEV u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
 DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */
@@ -1093,6 +1094,40 @@ template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
     }
 }
 
+/* count elements of the payload, at any byte. */
+template <int W> DEV void load_stored(u32 *v, const u8 *in, u32 count)
+{
+    UNROLLED for (u32 j = 0; j < 2 * W; j += 2)
+    {
+        if (4 * j >= count * W) break; /* so much is in the payload */
+        const uint2 two = load64(in + 4 * j);
+        v[j] = two.x;
+        v[j + 1] = two.y;
+    }
+}
+
+/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state. Then
+ * the sum of a lane: behind is the byte behind its last piece, or 0; size, that behind all. */
+template <bool WIDE, int W> DEV void add_piece(u32 *state, const u32 *v, bool is_first)
+{
+    UNROLLED for (u32 j = 0; j < 2 * W; j++) state[j] =
+        advance<WIDE>(state[j]) ^ v[j] ^ (j == 0 && is_first ? FULL : 0);
+}
+template <int W> DEV u32 sum_pieces(const Tables *t, const u32 *state, u32 behind, u32 size)
+{
+    u32 sum = 0;
+    if (!behind) return 0;
+    UNROLLED for (u32 j = 0; j < 2 * W; j++) sum = times_word(t, sum ^ state[j]);
+    return move_crc(t, sum, size - behind);
+}
+/* Of all bytes: of whole pieces it is in s.crc already. */
+template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 size, u32 content_crc)
+{
+    u32 crc = whole ? shared<WIDE>().crc : FULL;
+    ROLLED for (u32 i = whole; i < size; i++) crc = crc_byte(crc, out[i]);
+    return ~crc == content_crc;
+}
+
 /* What lists of lmc_decode_planes need of the arena and of the pools: the largest chunks whose
  * buffers fit, one for each tree and one to work in. */
 DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_nodes)
@@ -1133,7 +1168,7 @@ DEV uint2 plane_piece(const u8 *in, u32 j, u32 i, u32 g)
 }
 
 /* All elements of the block whose lists the first warp has read; then s.status. */
-template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, const Tables *t)
+template <int W> COLD void make_elements(const u8 *in, u8 *out, u32 content_crc, const Tables *t)
 {
     enum : u32 { PIECE = 8 * W, WORDS = 2 * W };
     Shared<false> &s = shared<false>();
@@ -1160,15 +1195,8 @@ template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, 
             u32 v[WORDS];
             LMC_COUNT(8, 1);
             LMC_COUNT(15, lane == 0);
-            if (s.stored) {
-                UNROLLED for (u32 j = 0; j < WORDS; j += 2)
-                {
-                    if (4 * j >= here * W) break; /* so much is in the payload */
-                    const uint2 two = load64(in + i * W + 4 * j);
-                    v[j] = two.x;
-                    v[j + 1] = two.y;
-                }
-            } else {
+            if (s.stored) load_stored<W>(v, in + i * W, here);
+            else {
                 uint2 plane[W];
                 UNROLLED for (u32 j = 0; j < W; j++) plane[j] = plane_piece(in, j, i, g);
                 join_piece<W>(v, plane);
@@ -1176,28 +1204,20 @@ template <int W> DEV void make_elements(const u8 *in, u8 *out, u32 content_crc, 
             }
             store_piece<W>(out + (u64)i * W, v, here);
             if (here < 8) continue;
-            if (i == 0) v[0] ^= FULL;
-            UNROLLED for (u32 j = 0; j < WORDS; j++) state[j] = advance<false>(state[j]) ^ v[j];
+            add_piece<false, W>(state, v, i == 0);
             behind = (i + 8) * W;
         }
     } /* make_chunk has a barrier before it writes to the pool again */
     const u32 whole = n / 8 * PIECE;
-    u32 sum = 0;
-    if (behind) {
-        UNROLLED for (u32 j = 0; j < WORDS; j++) sum = times_word(t, sum ^ state[j]);
-        sum = move_crc(t, sum, whole - behind);
-    }
-    add_crc<false>(sum);
+    add_crc<false>(sum_pieces<W>(t, state, behind, whole));
     BARRIER();
-    if (threadIdx.x == 0) {
-        u32 crc = whole ? s.crc : FULL;
-        ROLLED for (u32 i = whole; i < n * W; i++) crc = crc_byte(crc, out[i]);
-        if (~crc != content_crc) s.status = CHECKSUM;
-    }
+    if (threadIdx.x == 0 && !is_content_right<false>(out, whole, n * W, content_crc))
+        s.status = CHECKSUM;
 }
 
-/* ---- Elements of lmc_decode_any, one a lane. Each warp has a part of them, which it goes through
- * row by row, so that running numbers tell which element of its class an element is. */
+/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one a lane. Each warp has a
+ * part of them, which it goes through row by row, so that running numbers tell which element of
+ * its class an element is. */
 
 template <int W> struct Element {
     typedef u32 T;
@@ -1223,9 +1243,9 @@ template <int W> DEV void store_element(u8 *p, u32 i, typename Element<W>::T v)
 struct Part {
     u32 from, end;
 };
-DEV Part part_of(u32 n)
+DEV Part part_of(u32 n, u32 row) /* row: elements of a warp's row */
 {
-    const u32 share = (n + THREADS - 1) / THREADS * 32;
+    const u32 share = (n + WARPS * row - 1) / (WARPS * row) * row;
     Part part;
     part.from = min_u32(warp_id() * share, n);
     part.end = min_u32(part.from + share, n);
@@ -1259,7 +1279,7 @@ template <int W> DEV void count_classes()
 {
     Shared<true> &s = shared<true>();
     const u32 lane = lane_id();
-    const Part part = part_of(s.n);
+    const Part part = part_of(s.n, 32);
     u32 count = 0;
     ROLLED for (u32 row = part.from; row < part.end; row += 32)
     {
@@ -1283,7 +1303,21 @@ DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>
     return (b & sign) ^ (total & sign ? total ^ below_sign : total);
 }
 
-template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
+/* Of element i of class c, the one of this number among those that are coded. */
+template <int W> DEV typename Element<W>::T residual_of(u32 c, u32 number, u32 i, u32 natural)
+{
+    typedef typename Element<W>::T T;
+    T residual = 0;
+    UNROLLED for (u32 p = 0; p < W; p++)
+    {
+        const bool is_natural = p < natural;
+        const Side side = shared<true>().side[is_natural ? 0 : c][p];
+        residual |= (T)side.p[(is_natural ? i : number) * side.stride] << 8 * p;
+    }
+    return residual;
+}
+
+template <int W> COLD void make_delta_elements(u8 *out, const Tables *t)
 {
     typedef typename Element<W>::T T;
     Shared<true> &s = shared<true>();
@@ -1291,7 +1325,7 @@ template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
               order = s.order, natural = s.natural;
     const bool sparse = s.sparse;
     const u8 *const base = s.base;
-    const Part part = part_of(n);
+    const Part part = part_of(n, 32);
     /* In lane c: elements of class c up to here, and coded ones of them. */
     u32 seen = part.from, coded_seen = 0, state = 0, high_state = 0, behind = 0;
     if (n_classes > 1) {
@@ -1318,17 +1352,8 @@ template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
             coded_seen += __popc(peers.of_class & coded);
         }
         T v = b;
-        if (is_coded) {
-            T residual = 0;
-            UNROLLED for (u32 p = 0; p < W; p++)
-            {
-                const bool is_natural = p < natural;
-                const Side side = s.side[is_natural ? 0 : c][p];
-                residual |= (T)side.p[(is_natural ? i : number) * side.stride] << 8 * p;
-            }
-            v = restore<W>(residual, b, order);
-        }
-        LMC_COUNT(15, lane == 0);
+        if (is_coded) v = restore<W>(residual_of<W>(c, number, i, natural), b, order);
+        LMC_COUNT(16, lane == 0);
         if (is_here) {
             store_element<W>(out, i, v);
             if (i * W < 4) v ^= W < 4 ? (1u << 8 * W % 32) - 1 : FULL;
@@ -1344,6 +1369,108 @@ template <int W> DEV void make_delta_elements(u8 *out, const Tables *t)
         sum = move_crc(t, sum, n * W - behind);
     }
     add_crc<true>(sum);
+}
+
+/* ---- Elements of lmc_decode_any of one class, in pieces: ranks of the mask say which of the coded
+ * elements is the first of a piece, so no lane waits for another. */
+
+/* Element i of a piece, which is 0 there. v stays in registers: no place of it is computed. */
+template <int W> DEV void put_element(u32 *v, u32 i, u32 element)
+{
+    UNROLLED for (u32 j = 0; j < 2 * W; j++) if (j == i * W / 4) v[j] |= element << 8 * (i * W % 4);
+}
+
+/* Section 5.1 for the elements of a word, side by side: residuals r, predictions b, Order 1 or 2.
+ * Where a residual is 0, the prediction stays. */
+template <int W> DEV u32 restore_word(u32 r, u32 b, u32 order)
+{
+    const u32 low = W == 1 ? 0x01010101 : W == 2 ? 0x00010001 : 1, sign = low << (8 * W - 1),
+              all = W == 1 ? 0xFF : W == 2 ? 0xFFFF : FULL, odd = r & low,
+              difference = ((r ^ odd) >> 1) ^ odd * all,
+              kept = order == 2 ? b & sign : 0, from = b ^ kept,
+              total = ((from & ~sign) + (difference & ~sign)) ^ ((from ^ difference) & sign),
+              negative = order == 2 ? total & sign : 0;
+    return total ^ kept ^ (negative - (negative >> (8 * W - 1)));
+}
+
+/* count elements, as store_piece; the rest is 0. */
+template <int W> DEV void load_piece(u32 *v, const u8 *p, u32 count)
+{
+    if (count == 8 && (u32)(u64)p % (W == 1 ? 8 : 16) == 0) {
+        if constexpr (W == 1) {
+            const uint2 two = *(const uint2 *)p;
+            v[0] = two.x;
+            v[1] = two.y;
+        } else
+            UNROLLED for (u32 i = 0; i < 2 * W; i += 4)
+            {
+                const uint4 four = *(const uint4 *)(p + 4 * i);
+                v[i] = four.x;
+                v[i + 1] = four.y;
+                v[i + 2] = four.z;
+                v[i + 3] = four.w;
+            }
+        return;
+    }
+    UNROLLED for (u32 j = 0; j < 2 * W; j++) v[j] = 0;
+    ROLLED for (u32 i = 0; i < count; i++) put_element<W>(v, i, load_element<W>(p, i));
+}
+
+/* The residuals of 8 neighbours that are coded, from this number on. */
+template <int W> DEV void join_sides(u32 *v, u32 number)
+{
+    const Shared<true> &s = shared<true>();
+    uint2 plane[W];
+    if (s.stored) {
+        load_stored<W>(v, s.side[0][0].p + (u64)number * W, 8);
+        return;
+    }
+    UNROLLED for (u32 p = 0; p < W; p++)
+    {
+        const Side side = s.side[0][p];
+        const u32 value = side.stride ? 0 : *side.p * 0x01010101u;
+        /* a row of the arena has the places of its chunks behind it, a payload its pad */
+        plane[p] = side.stride ? load64(side.p + number) : make_uint2(value, value);
+    }
+    join_piece<W>(v, plane);
+}
+
+template <int W> COLD void make_delta_pieces(u8 *out, const Tables *t)
+{
+    const Shared<true> &s = shared<true>();
+    const u8 *const base = s.base;
+    const u32 n = s.n, order = s.order, ranks = ranks_at(s.mask[0], n);
+    const Part part = part_of(n, 256);
+    u32 state[2 * W] = {}, behind = 0;
+    ROLLED for (u32 i = part.from + 8 * lane_id(); i < part.end; i += 256)
+    {
+        const u32 here = min_u32(n - i, 8);
+        u32 v[2 * W], coded = (1u << here) - 1, number = i;
+        LMC_COUNT(15, lane_id() == 0);
+        if (s.sparse) {
+            const u32 w = arena<true>()[s.mask[0] + (i >> 5)];
+            coded = w >> (i & 31) & 255;
+            if (coded) number = ones_before<true>(s.mask[0], ranks, i, w);
+        }
+        load_piece<W>(v, (base ? base : out) + (u64)i * W, base ? here : 0);
+        if (coded) {
+            u32 r[2 * W] = {};
+            if (coded == 255) join_sides<W>(r, number);
+            else
+                ROLLED for (; coded; coded &= coded - 1, number++)
+                {
+                    put_element<W>(r, __ffs(coded) - 1, residual_of<W>(0, number, i, 0));
+                    LMC_COUNT(17, 1);
+                }
+            UNROLLED for (u32 j = 0; j < 2 * W; j++) v[j] =
+                order ? restore_word<W>(r[j], v[j], order) : r[j];
+        }
+        store_piece<W>(out + (u64)i * W, v, here);
+        if (here < 8) continue;
+        add_piece<true, W>(state, v, i == 0);
+        behind = (i + 8) * W;
+    }
+    add_crc<true>(sum_pieces<W>(t, state, behind, n / 8 * 8 * W));
 }
 
 /* The CRC of the payload, to s.crc: of its whole words, the first exclusive or FULL. */
@@ -1581,7 +1708,7 @@ DEV void read_payload(Reader &r, const Block &job, u32 width)
 template <bool WIDE> DEV void begin(const u8 *h, u32 width, const Tables *t)
 {
     Shared<WIDE> &s = shared<WIDE>();
-    load_advance<WIDE>(t, (width == 8 ? 3 : width == 4 ? 2 : width == 2 ? 1 : 0) + (WIDE ? 0 : 3));
+    if (!WIDE) load_advance<WIDE>(t, log2_width(width) + 3);
     if (threadIdx.x == 0) {
         s.status = OK;
         s.crc = 0;
@@ -1610,18 +1737,17 @@ DEV void finish_delta(const Block &job, const u8 *h, const Tables *t)
 {
     Shared<true> &s = shared<true>();
     const u8 *const out = (const u8 *)job.out;
-    load_advance<true>(t, s.width == 8 ? 3 : s.width == 4 ? 2 : s.width == 2 ? 1 : 0);
+    const bool is_in_pieces = s.n_classes == 1 && s.width < 8;
+    const u32 whole = is_in_pieces       ? s.n / 8 * 8 * s.width
+                      : job.out_size < 4 ? 0
+                                         : job.out_size;
+    load_advance<true>(t, log2_width(s.width) + (is_in_pieces ? 3 : 0));
     BARRIER();
-    FOR_WIDTH(s.width, make_delta_elements, ((u8 *)job.out, t));
+    if (is_in_pieces) FOR_NARROW_WIDTH(s.width, make_delta_pieces, ((u8 *)job.out, t));
+    else FOR_WIDTH(s.width, make_delta_elements, ((u8 *)job.out, t));
     BARRIER();
-    if (threadIdx.x == 0) {
-        u32 crc = s.crc;
-        if (job.out_size < 4) {
-            crc = FULL;
-            ROLLED for (u32 i = 0; i < job.out_size; i++) crc = crc_byte(crc, out[i]);
-        }
-        if (~crc != get32(h + 12)) s.status = CHECKSUM;
-    }
+    if (threadIdx.x == 0 && !is_content_right<true>(out, whole, job.out_size, get32(h + 12)))
+        s.status = CHECKSUM;
 }
 
 /* By all threads of the group; blocks of other groups do not matter. */

@@ -27,9 +27,9 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 }
 
 /* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
- * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
- * big-endian words of its own, and 48 that are mixed from those. */
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
+ * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
+ * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -43,7 +43,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
         0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
-    uint32_t w[64], v[8];
+    uint32_t w[64], all[64 + 8], *v = all + 64;
     int t;
 #define LMC__ROTR(x, n) ((x) >> (n) | (x) << (32 - (n)))
     for (t = 0; t < 16; t++)
@@ -52,16 +52,15 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
     for (; t < 64; t++)
         w[t] = w[t - 16] + (LMC__ROTR(w[t - 15], 7) ^ LMC__ROTR(w[t - 15], 18) ^ w[t - 15] >> 3) +
                w[t - 7] + (LMC__ROTR(w[t - 2], 17) ^ LMC__ROTR(w[t - 2], 19) ^ w[t - 2] >> 10);
-    memcpy(v, state, sizeof v);
-    for (t = 0; t < 64; t++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
-                      ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
-        uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
-                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
+    memcpy(v, state, 8 * sizeof *v);
+    for (t = 0; t < 64; t++, v--) {
+        const uint32_t a = v[0], e = v[4];
+        const uint32_t t1 = v[7] + (LMC__ROTR(e, 6) ^ LMC__ROTR(e, 11) ^ LMC__ROTR(e, 25)) +
+                            ((e & v[5]) ^ (~e & v[6])) + constants[t] + w[t];
+        const uint32_t t2 = (LMC__ROTR(a, 2) ^ LMC__ROTR(a, 13) ^ LMC__ROTR(a, 22)) +
+                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        v[3] += t1;
+        v[-1] = t1 + t2;
     }
     for (t = 0; t < 8; t++) state[t] += v[t];
 #undef LMC__ROTR

@@ -24,8 +24,8 @@ ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 COLUMNS = ["registers", "spills", "stack", "instructions"]
 HEAD = """\
 # What the kernels of src/gpu take at most: made by tests/gpu/compile.py --record, checked by the suite gpu.
-# Registers of a thread; bytes of them that are spilled (stores), and of the stack; instructions of 16 bytes, those of functions that
-# are not inlined among them. Shared memory is of the host (src/gpu/kernels.h): it is dynamic.
+# Registers of a thread; bytes of them that are spilled (stores), and of the stack; instructions of 16 bytes: all with those of functions
+# that are not inlined. Shared memory is of the host (src/gpu/kernels.h): it is dynamic.
 """
 
 
@@ -90,8 +90,9 @@ def measure(cubin, said):
             kernel = found.group(1)
             rows[kernel] = {"instructions": sizes[kernel] // 16}
         found = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", line)
-        if found and kernel and "stack" not in rows[kernel]:
-            rows[kernel]["stack"], rows[kernel]["spills"] = int(found.group(1)), int(found.group(2))
+        if found and kernel:  # of the kernel, and then of each function of it, whose stack is part of the kernel's
+            rows[kernel].setdefault("stack", int(found.group(1)))
+            rows[kernel]["spills"] = rows[kernel].get("spills", 0) + int(found.group(2))
         found = re.search(r"Used (\d+) registers", line)
         if found and kernel:
             rows[kernel]["registers"] = int(found.group(1))

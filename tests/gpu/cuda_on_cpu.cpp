@@ -29,7 +29,7 @@ namespace cpu
 u32 seed = 1;
 int left_out = -1, running = -1;
 const char *why = "";
-u64 count[32], n_barriers, n_warp_operations;
+u64 count[32], n_barriers, n_warp_operations, n_accesses[2][2];
 u8 *const shared_memory = (u8 *)lmc_shared_memory;
 size_t shared_size;
 place barriers[MAX_PLACES];

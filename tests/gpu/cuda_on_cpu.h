@@ -80,6 +80,9 @@ extern int left_out; /* id of a barrier (__syncthreads or __syncwarp) that is le
 extern const char *why;                   /* what the kernel said last by WHY */
 extern u64 count[32];                     /* what the kernel counted by LMC_COUNT */
 extern u64 n_barriers, n_warp_operations; /* of threads, so far */
+/* Loads and stores of threads so far: [SHARED or GLOBAL][1: stores]. By race_check.cpp. */
+enum { SHARED, GLOBAL };
+extern u64 n_accesses[2][2];
 extern u8 *const shared_memory; /* what a kernel has of it, in place of lmc_shared_memory */
 extern size_t shared_size;      /* as the launch says */
 /* The barriers that were reached, by their ids; name is NULL for one that was not. */

@@ -143,8 +143,9 @@ void see(const void *address, size_t size, kind kind, const void *code)
     if (launch_seen != cpu::time.launch) start_of_launch();
     const u32 warp = (u32)cpu::running / 32, self = 1u << cpu::running % 32;
     const int place = (int)((const char *)code - anchor());
-    const u32 start =
-        is_shared(address) ? cpu::time.run : cpu::time.launch; /* each group has its own */
+    const bool shared = is_shared(address);
+    const u32 start = shared ? cpu::time.run : cpu::time.launch; /* each group has its own */
+    if (kind != ATOMIC) cpu::n_accesses[shared ? cpu::SHARED : cpu::GLOBAL][kind == WRITE]++;
     for (size_t i = 0; i < size; i++) {
         const u8 *const p = (const u8 *)address + i;
         cell &c = *cells_of((uintptr_t)p);

@@ -6,6 +6,9 @@
  *     test_kernel BLOCKS --barriers [LINE...]  leaves out one barrier at a time, of those lines or
  *                                              all: each must be missed, but for those with the
  *                                              comment "spare: WHY" on their line
+ *     test_kernel BLOCKS --orders N            each case in N orders of threads
+ *     test_kernel BLOCKS --counts TABLE        work for 32 elements, which may not be more than the
+ *                                              table says; LMC_RECORD=1 writes it
  *
  * Compiled in two ways: for races (race_check.cpp), and for accesses outside of memory
  * (sanitizers). */
@@ -73,11 +76,12 @@ void add(gpu_case c)
 
 /* Memory that ends where it is said to, at a place that is `align` more or less than a multiple of
  * 16. */
+bool is_aligned; /* to 16: for counts, which depend on it */
 struct buffer {
     uint8_t *memory, *data;
     buffer(size_t size, size_t align, size_t pad = 0)
     {
-        const size_t offset = t_below(&state, 16 / align) * align;
+        const size_t offset = is_aligned ? 0 : t_below(&state, 16 / align) * align;
         memory = (uint8_t *)malloc(offset + size + pad);
         if (!memory) abort();
         memset(memory, 0xC5, offset + size + pad);
@@ -422,6 +426,77 @@ void add_largest()
 #endif
 }
 
+/* -- how much a kernel does -- */
+
+struct measure {
+    const char *name;
+    double value;
+};
+
+/* For 32 elements, as warps do it: what threads do is divided by 32. */
+std::vector<measure> measures(double n)
+{
+    const double per_warp = 32 / n, per_thread = 1 / n;
+    return {{"chunk rows merged", (double)cpu::count[12] * per_warp},
+            {"nodes of chunks", (double)cpu::count[5] * per_warp},
+            {"rows of flat nodes", (double)cpu::count[14] * per_warp},
+            {"rows walked", (double)cpu::count[13] * per_warp},
+            {"rows of pieces", (double)cpu::count[15] * per_warp},
+            {"rows of elements", (double)cpu::count[16] * per_warp},
+            {"warp operations", (double)cpu::n_warp_operations * per_thread},
+            {"barriers", (double)cpu::n_barriers * per_thread},
+            {"shared loads", (double)cpu::n_accesses[cpu::SHARED][0] * per_thread},
+            {"shared stores", (double)cpu::n_accesses[cpu::SHARED][1] * per_thread},
+            {"global loads", (double)cpu::n_accesses[cpu::GLOBAL][0] * per_thread},
+            {"global stores", (double)cpu::n_accesses[cpu::GLOBAL][1] * per_thread}};
+}
+
+/* Each line of the table: block | measure | value. Loads and stores are those that a compiler
+ * leaves: they may be a fiftieth more, in case it is another. */
+void test_counts(const char *path)
+{
+    static const struct {
+        lmc_dtype dtype;
+        size_t n;
+        t_base how;
+    } blocks[] = {{LMC_BF16, 1 << 16, T_BASES}, {LMC_F32, 1 << 16, T_BASES},
+                  {LMC_U8, 1 << 16, T_BASES},   {LMC_BF16, 1 << 18, T_FEW},
+                  {LMC_F32, 1 << 18, T_FEW},    {LMC_BF16, 1 << 18, T_EQUAL},
+                  {LMC_BF16, 1 << 17, T_STEPS}, {LMC_BF16, 1 << 17, T_BASES}};
+    const bool records = getenv("LMC_RECORD") != NULL;
+    is_aligned = true;
+    std::string now = "# Work for 32 elements, as warps do it: tests/gpu/test_kernel --counts\n",
+                was;
+    char line[200];
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) was += line;
+    if (file) fclose(file);
+    for (const auto &b : blocks) {
+        cases.clear();
+        state = 7;
+        cpu::seed = 1;
+        add_made(b.dtype, b.n, T_GAUSS, b.how, LMC_LEVEL_DEFAULT);
+        memset(cpu::count, 0, sizeof cpu::count);
+        memset(cpu::n_accesses, 0, sizeof cpu::n_accesses);
+        cpu::n_warp_operations = cpu::n_barriers = 0;
+        run(false, 1);
+        for (const measure &m : measures((double)b.n)) {
+            snprintf(line, sizeof line, "%-24s | %-20s | ", cases[0].about.c_str(), m.name);
+            const size_t at = was.find(line);
+            const double most = at == std::string::npos ? -1 : atof(&was[at + strlen(line)]),
+                         more = strstr(m.name, "loads") || strstr(m.name, "stores") ? 1.02 : 1;
+            t_note("%s%.3f, and %s has %.3f", line, m.value, path, most);
+            CHECK(records || m.value <= most * more + 0.001);
+            now += line;
+            snprintf(line, sizeof line, "%.3f\n", m.value);
+            now += line;
+        }
+    }
+    if (!records) return;
+    file = fopen(path, "w");
+    if (!file || fputs(now.c_str(), file) < 0 || fclose(file)) perror(path), exit(1);
+}
+
 /* -- barriers, one left out at a time -- */
 
 int line_of(const cpu::place &barrier) { return atoi(strrchr(barrier.name, ':') + 1); }
@@ -486,12 +561,20 @@ int main(int argc, char **argv)
     const bool is_barriers = argc > 2 && strcmp(argv[2], "--barriers") == 0;
     t_begin(argc, argv);
     if (argc < 2) return 2;
+    if (argc > 3 && strcmp(argv[2], "--counts") == 0) {
+        test_counts(argv[3]);
+        return t_end();
+    }
     add_vectors(argv[1]);
     for (unsigned shift = 0; shift <= 21; shift++)
         for (unsigned quotient : {257u, 300u, 1500u}) add_gap(shift, quotient);
     for (unsigned shift = 9; shift <= 21; shift++) add_gap(shift, 1);
     add_many_active();
     add_all_made(is_barriers ? 10 : t_brief ? 0 : cpu::on_atomic ? 25 : 100);
+    if (argc > 3 && strcmp(argv[2], "--orders") == 0) {
+        for (int i = atoi(argv[3]); i-- > 0;) run(false, 1), run(true, 1);
+        return t_end();
+    }
     if (is_barriers) {
         std::vector<int> lines;
         for (int i = 3; i < argc; i++) lines.push_back(atoi(argv[i]));
