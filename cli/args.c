@@ -161,19 +161,6 @@ static const struct option *find_long(const struct arguments *a, const char *wor
     return NULL;
 }
 
-/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
-static int is_near(const char *a, const char *b)
-{
-    while (*a && *a == *b) {
-        a++;
-        b++;
-    }
-    if (*a && *b && strcmp(a + 1, b + 1) == 0) return 1;
-    if (*a && strcmp(a + 1, b) == 0) return 1;
-    if (*b && strcmp(a, b + 1) == 0) return 1;
-    return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
-}
-
 /* What other tools have, and what there is instead. */
 static const struct {
     const char *names, *says; /* each name with a space on both sides */

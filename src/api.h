@@ -415,7 +415,7 @@ LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const 
  * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
  * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
  * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
- * BASE_WRONG. */
+ * BASE_WRONG (also: prediction_size is not size). */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the

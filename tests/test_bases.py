@@ -57,8 +57,8 @@ class Messages(Case):
         self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
         self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
         self.lmc("-q", "2.safetensors", "-o", "o.lmc")
-        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="bases that are not needed: o.lmc")
-        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="bases that are not needed: o.lmc")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
         self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
 
     def test_bases_that_are_not_needed(self):

@@ -1351,6 +1351,7 @@ class Cat(Case):
         self.assertEqual(self.lmc("cat", "d", "--safetensors", "g").stdout, self.lmc("cat", "p.lmc", "--safetensors", "g").stdout)
         self.lmc("cat", "d", "--file", "config.json", code=2, says="--file needs a tensor, too")
         self.lmc("cat", "m.safetensors", "nothing", code=1, says="has no tensor 'nothing'; 'lmc -l' lists them")
+        self.lmc("cat", "m.safetensors", tensors("m.safetensors")[0][3][0][0] + "x", code=1, says="'; did you mean '%s'?\n" % tensors("m.safetensors")[0][3][0][0])
         self.lmc("cat", "d", code=2, says="has several tensors; name one")
         for source, output in (("x.gguf", "x.gguf"), ("d", "d/x.gguf")):
             self.refuses(None, "cat", source, "g", "-f", "-o", output, code=1, says="same file")
@@ -1394,7 +1395,7 @@ class Cat(Case):
 
     def test_refusals(self):
         for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
-                                   ("odd[0:2]", 1, "not known"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 1, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
+                                   ("odd[0:2]", 1, "not known"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
                                    ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
                                    ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):
             self.assertEqual(self.cat(tensor, code=code, says=says), b"")
@@ -1465,6 +1466,18 @@ class Cat(Case):
 # ---- --rm ----
 
 
+def can_see_writers():
+    """Whether the system refuses a lease on a file that is open for writing."""
+    with tempfile.NamedTemporaryFile() as f, open(f.name, "rb") as g:
+        try:
+            fcntl.fcntl(g, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            return True
+        except (AttributeError, OSError):
+            pass
+    return False
+
+
 class Remove(Case):
     def test_removes(self):
         data = bf16(100000)
@@ -1475,6 +1488,17 @@ class Remove(Case):
         self.assertEqual((self.tree(), self.read("a")), (["a"], data))
         self.lmc("--rm", "-k", "a")
         self.assertEqual(self.tree(), ["a", "a.lmc"])
+
+    @unittest.skipUnless(can_see_writers(), "the system does not tell who writes")
+    def test_open_file_stays(self):
+        """What somebody has open for writing may grow."""
+        for name, file in (("a", "a"), ("d", "d/b")):
+            self.write(file, bf16(1000))
+            with open(self.path(file), "ab"):
+                self.lmc("--rm", name, code=1, says="%s: is open for writing by another program, and is not removed; its snapshot is kept as %s.lmc" % (name, name))
+            self.assertTrue(os.path.exists(self.path(file)))
+            self.lmc("-f", "--rm", name)
+        self.assertEqual(self.tree(), ["a.lmc", "d.lmc"])
 
     def test_removes_trees(self):
         self.write("d/a/b", b"b")
@@ -1912,7 +1936,7 @@ class Bases(Case):
         shutil.copytree(self.path("away/old"), self.path("less"))
         os.unlink(self.path("less/config.json"))
         self.lmc("flipped")
-        want = "needs the base %s (named 'old' when this delta was made): no .lmc file, but a file or directory itself; " % self.fingerprint("away/old.lmc")[:16]
+        want = "needs the base %s (named 'old' when this delta was made): that file or directory, or a .lmc file of it; " % self.fingerprint("away/old.lmc")[:16]
         given = self.fingerprint("flipped.lmc")[:16]
         for args in ((), ("--base", "flipped"), ("--base", "flipped.lmc"), ("--base", "less"), ("--base", "new.lmc"), ("--base", "nowhere"),
                      ("--base", "less", "--base", "flipped")):
@@ -2483,6 +2507,10 @@ class Failures(Case):
             self.assertIn(b"File too large", p.stderr)
             self.assertEqual(self.tree(), ["a"])
 
+    def test_no_directory(self):
+        self.write("a", b"hello")
+        self.refuses("a", "-o", "none/x.lmc", code=1, says="none/x.lmc: cannot create it: there is no directory none\n")
+
     def test_no_permission(self):
         self.write("a", b"hello")
         self.write("secret", b"hello", 0)
@@ -2494,7 +2522,7 @@ class Failures(Case):
         drop = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
         before = self.tree()
         for args, says in ((["secret"], b"secret: cannot open it: Permission denied"), (["ro/a"], b"ro/a.lmc: cannot create a file beside it"),
-                           (["-c", "missing"], b"missing: cannot open it: No such file"), (["a", "-o", "none/x"], b"No such file")):
+                           (["-c", "missing"], b"missing: cannot open it: No such file"), (["a", "-o", "none/x"], b"there is no directory none")):
             p = subprocess.run([binary] + args, cwd=self.dir, capture_output=True, **drop)
             self.assertEqual(p.returncode, 1, p.stderr)
             self.assertIn(says, p.stderr)
@@ -2565,6 +2593,10 @@ class Failures(Case):
             text = self.lmc("-d", "-o", "after", "d.lmc", says="").stderr.decode()
             self.assertEqual(text, "lmc: ./%s: looks like what a killed lmc has left; FILES in 'man lmc' tells when to remove it\n" % left)
             self.assertTrue(os.path.exists(self.path(left)))
+            os.mkdir(self.path(".lmc-abcdef"))
+            text = self.lmc("-d", "-o", "two", "d.lmc", says="").stderr.decode()
+            self.assertRegex(text, r"^lmc: \./\.lmc-\w{6}: and 1 more look like what a killed lmc has left; [^\n]*\n$")
+            os.rmdir(self.path(".lmc-abcdef"))
             self.lmc("-q", "-d", "-o", "quiet", "d.lmc")
         os.unlink(self.path(".lmc-locked"))
         shutil.rmtree(self.path(left))

@@ -642,7 +642,7 @@ class Kept(Case):
         text = self.lmc(*args, says="", **more).stderr.decode()
         found = re.search(r"is removed, and so is what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
         self.assertEqual(text.count("\n"), 1 if found else 0, text)
-        return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+)\)(?:, )?", found.group(1))}, found.group(2))
+        return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+) files?\)(?:, )?", found.group(1))}, found.group(2))
 
     def test_what_rm_takes_away(self):
         """Owner, extended attributes, ACLs, setuid and setgid bits went without a word."""

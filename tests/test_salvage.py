@@ -415,7 +415,7 @@ class Places(Case):
             self.assertRegex(text, r"\(bytes \d+ to \d+ of the tensor '%s' of 'a.safetensors'\)" % tensor)
         self.dump("version.lmc", code=3, says="but was, as Header_CRC tells")
         self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
-        self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
+        self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 0, and the slice asks for number 5000000")
 
     def test_cat_of_another_tensor(self):
         """Blocks of one snapshot with what the index of another one says of them: `cat`, which reads large tensors part by part,

@@ -7,6 +7,7 @@ Usage: test_series.py [--kills=N] [--long] [-v] [NAME...]      NAME: run only te
 """
 import fcntl
 import hashlib
+import io
 import json
 import os
 import random
@@ -17,10 +18,11 @@ import subprocess
 import sys
 import time
 import unittest
+import zipfile
 from array import array
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from test_command import LMC, LONG, MB, Case, bf16, f32, floats, main, moved, safetensors  # noqa: E402
+from test_command import LMC, LONG, MB, Case, bf16, can_see_writers, f32, floats, main, moved, safetensors  # noqa: E402
 
 KILLS = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--kills=")), 40)
 
@@ -1043,6 +1045,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.listdir(self.path("in")), [])
         self.series("prune", "-f", "a")
         self.write("in/a.safetensors", model(weights, 1))
+        os.utime(self.path("in/a.safetensors"), (1, 1))
         self.once("--rm")  # forgotten: stays
         self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])
 
@@ -1060,6 +1063,86 @@ class Watch(SeriesCase):
         self.refuses("series", "s", "watch", "none", code=1, says="No such file")
         self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is no directory")
         self.refuses("series", "in", "watch", "in", code=1, says="is the series itself")
+
+    def test_unfinished_is_left(self):
+        """What is cut may be half written, also below a directory: it is tried again, and never taken as plain bytes."""
+        whole, archive = model(bf16(4000), 1), io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as z:
+            z.writestr("a/data.pkl", bytes(range(256)) * 400)
+            z.comment = b"a comment behind the end"
+        zipped = archive.getvalue()
+        for args in ([], ["--rm"]):
+            for name, content in (("d/model.safetensors", whole), ("f.safetensors", whole), ("t.pt", zipped), ("g.gguf", b"GGUF" + struct.pack("<IQQ", 3, 5, 2))):
+                self.write("in/" + name, content[:len(content) // 2])
+            self.write("in/empty.safetensors", b"")
+            text = self.once(*args, code=1).stderr.decode()
+            for name in ("d/model.safetensors: is not a valid safetensors", "f.safetensors: is not a valid safetensors", "t.pt: is not a valid ZIP",
+                         "g.gguf: is not a valid GGUF", "empty.safetensors: is not a valid safetensors"):
+                self.assertIn("in/" + name + " file: ", text)
+            self.assertEqual((text.count("\n"), text.count("it may not be finished, so it is left, and tried again")), (5, 5))
+            self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "empty.safetensors", "f.safetensors", "g.gguf", "t.pt"])
+        for name in ("empty.safetensors", "g.gguf"):
+            os.unlink(self.path("in/" + name))
+        self.put_in("d", {"model.safetensors": whole})
+        self.put_in("f.safetensors", whole)
+        self.put_in("t.pt", zipped)
+        self.once("--rm")
+        self.assertEqual(os.listdir(self.path("in")), [])
+        self.check_all()
+
+    @unittest.skipUnless(can_see_writers(), "the system does not tell who writes")
+    def test_open_file_is_left(self):
+        """Its writer pauses for longer than --settle. What is closed is taken."""
+        whole = model(bf16(4000), 1)
+        self.put_in("d", {"model.safetensors": whole, "optimizer.bin": b"half"})
+        self.put_in("f.safetensors", whole)
+        with open(self.path("in/d/optimizer.bin"), "ab") as writer, open(self.path("in/f.safetensors"), "rb"):
+            for args in ([], ["--rm"]):
+                self.once(*args, says="in/d: is open for writing by another program, and is left until that is done")
+                self.assertEqual(list(self.listed()), ["f"])
+            self.series("add", "--rm", "in/d", code=1, says="in/d: is open for writing by another program, and is not removed; its snapshot is kept as d")
+            self.assertEqual(self.read("in/d/optimizer.bin"), b"half")
+            writer.write(b", and the rest")
+        self.once("--rm", code=1, says="in/d/optimizer.bin: is longer than its snapshot; nothing was removed")
+        self.assertEqual(os.listdir(self.path("in")), ["d"])
+
+    def test_kill_that_leaves_empty_directories(self):
+        """All files were removed, and they stayed for ever."""
+        files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
+        self.put_in("d", files)
+        self.once()
+        os.unlink(self.path("in/d/model.safetensors"))
+        os.unlink(self.path("in/d/sub/x"))
+        os.mkdir(self.path("in/never-added"))
+        self.once()
+        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
+        self.once("--rm", "--settle", "1000")
+        self.assertEqual(sorted(os.listdir(self.path("in"))), ["d", "never-added"])
+        self.once("--rm")
+        self.assertEqual(os.listdir(self.path("in")), ["never-added"])
+        self.check_all()
+
+    def test_link_that_leads_nowhere(self):
+        """It was never settled."""
+        self.put_in("d", {"model.safetensors": model(bf16(400), 1)})
+        os.symlink("nothing", self.path("in/d/link"))
+        self.once("--rm")
+        self.assertEqual((os.listdir(self.path("in")), list(self.listed())), ([], ["d"]))
+        self.series("restore", "-o", "out", "d")
+        self.assertEqual(os.readlink(self.path("out/link")), "nothing")
+
+    def test_changed_later(self):
+        """A name is never added twice: that is said of what was written to since."""
+        self.put_in("a.safetensors", model(bf16(400), 1))
+        self.once()
+        self.once()
+        later = time.time() + 10
+        self.write("in/a.safetensors", model(bf16(400), 2))
+        os.utime(self.path("in/a.safetensors"), (later, later))
+        self.once(says="in/a.safetensors: was changed after it was added as a, and is neither added again nor removed")
+        self.series("prune", "-f", "a")
+        self.once("--rm", says="was changed after it was added as a")
+        self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])
 
     def test_two_watches(self):
         """From cron, say, while the one before is still at work: what that has done meanwhile is no error."""

@@ -400,8 +400,8 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     if (n_given > MOST) append_text(&list, " and %llu more", (unsigned long long)(n_given - MOST));
     list_places(&list, &o->bases->places, name, made_with);
     int code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
-                    made_with && !has_suffix(made_with) ? ": no " SUFFIX
-                                                          " file, but a file or directory itself"
+                    made_with && !has_suffix(made_with) ? ": that file or directory, or a " SUFFIX
+                                                          " file of it"
                                                         : "",
                     list, o->bases->is_closed ? "" : " or --search DIR");
     free(list);
@@ -412,6 +412,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
 
 void say_unused_bases(int all_must_be, const struct options *o)
 {
+    const char *taken = NULL;
     char *list;
     size_t n_unused = 0, n_used = 0;
     if (o->verbosity == 0 || o->bases->is_quiet) return;
@@ -423,7 +424,11 @@ void say_unused_bases(int all_must_be, const struct options *o)
         if (n_unused++ < 4) append_text(&list, "%s%.150s", *list ? ", " : "", b->name);
     }
     if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
-    if (n_unused && (all_must_be || n_used == 0))
+    for (const struct base *b = o->bases->found; b; b = b->next_found)
+        if (b->is_used) taken = b->name; /* the last one was found first: not by another link */
+    if (n_unused && n_used == 0 && taken && !all_must_be)
+        say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
+    else if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "bases that are not needed: %s%s", list,
             all_must_be ? "; the first is taken, and what that needs itself" : "");
     free(list);

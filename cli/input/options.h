@@ -79,6 +79,7 @@ struct options {
     uint64_t settle, interval; /* watch: seconds */
     int once;                  /* watch */
     const char *match;         /* watch: a pattern for names; NULL: all */
+    int only_whole;            /* watch: what looks cut is not taken as plain bytes */
 };
 
 /* Of --max-files and --max-depth, or the defaults. */

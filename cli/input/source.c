@@ -80,12 +80,22 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
     c->n_tensors = 1;
 }
 
+static int fail_unfinished(const struct source *s, const char *kind, const char *why)
+{
+    return fail(CODE_ERROR, s->name,
+                "is not a valid %s file: %s; it may not be finished, so it is left, and tried "
+                "again; --opaque takes it as plain bytes",
+                kind, why);
+}
+
 /* Takes what the parser found in the header. */
 static int accept_container(struct source *s, enum container_result result,
                             enum container_kind expected, const struct options *o)
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && o->only_whole)
+        return fail_unfinished(s, container_name(expected), c->error);
     if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
         if (o->verbosity > 0)
             say(s->name, "is not a valid %s file: %s; stored as plain bytes",
@@ -176,6 +186,19 @@ static int read_view_of_source(void *user, uint64_t offset, void *dst, size_t si
     return read_at(s->fd, s->start + offset, dst, size);
 }
 
+/* Whether a ZIP archive has no end, not even one before a comment. */
+static int is_cut_zip(const struct source *s)
+{
+    enum { FARTHEST = 65557 };
+    const size_t size = s->size < FARTHEST ? (size_t)s->size : FARTHEST;
+    unsigned char *const end = (unsigned char *)resize(NULL, size, 1);
+    int is_found = read_at(s->fd, s->start + s->size - size, end, size) != 0;
+    for (size_t i = 0; i + 4 <= size && !is_found; i++)
+        is_found = memcmp(end + i, "PK\5\6", 4) == 0;
+    free(end);
+    return !is_found;
+}
+
 /* A file of PyTorch, whose directory is at its end. What it is not is plain bytes. */
 static void look_through_view(struct source *s, const struct options *o)
 {
@@ -219,6 +242,7 @@ int identify_source(struct source *s, const struct options *o)
         }
         if (container_is_lfs_pointer(s->head, s->head_size)) return take_lfs_pointer(s, o);
         if (S_ISREG(s->st.st_mode) && container_wants_view(s->head, s->head_size, s->name)) {
+            if (o->only_whole && is_cut_zip(s)) return fail_unfinished(s, "ZIP", "it has no end");
             look_through_view(s, o);
             return CODE_OK;
         }

@@ -247,8 +247,8 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
     }
     for (unsigned k = 0; k < N_LOST; k++)
         if (lost.n[k])
-            append_text(&text, "%s%s (%llu)", *text ? ", " : "", lost_names[k],
-                        (unsigned long long)lost.n[k]);
+            append_text(&text, "%s%s (%llu file%s)", *text ? ", " : "", lost_names[k],
+                        (unsigned long long)lost.n[k], lost.n[k] == 1 ? "" : "s");
     if (lost.first && l)
         say(path, "is removed, and so is what a snapshot does not keep: %s; the first is %.400s",
             text, lost.first);

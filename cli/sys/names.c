@@ -106,3 +106,15 @@ int parse_count(uint64_t *count, const char *text, uint64_t least)
     *count = is_digit(*text) ? strtoull(text, &end, 10) : 0;
     return is_digit(*text) && !*end && !errno && *count >= least && *count <= INT64_MAX;
 }
+
+int is_near(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    if (*a && *b && strcmp(a + 1, b + 1) == 0) return 1;
+    if (*a && strcmp(a + 1, b) == 0) return 1;
+    if (*b && strcmp(a, b + 1) == 0) return 1;
+    return *a && *b && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+}

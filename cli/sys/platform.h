@@ -131,6 +131,9 @@ char *copy_without_slashes(const char *path);
 /* The part behind the last slash; points into path. */
 const char *base_name(const char *path);
 
+/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
+int is_near(const char *a, const char *b);
+
 /* A number of decimal digits and nothing else, from least to 2^63 - 1; 0: it is none. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
 

@@ -85,6 +85,7 @@ void watch_signals(void)
     }
     signal(SIGPIPE, SIG_IGN); /* EPIPE says the same and lets us clean up */
     signal(SIGXFSZ, SIG_IGN); /* likewise EFBIG */
+    signal(SIGIO, SIG_IGN);   /* somebody waits for the lease of look.c, which ends at once */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -201,14 +202,23 @@ void say_left_behind(const char *path)
     char *directory = directory_of(path);
     DIR *d = opendir(directory);
     struct dirent *entry;
+    char *first = NULL;
+    unsigned long long n_more = 0;
     int error = 0;
-    while (d && (entry = next_entry(d, &error)) != NULL)
-        if (is_temporary_name(entry->d_name) && is_left_behind(dirfd(d), entry->d_name)) {
-            char *name = join_path(directory, entry->d_name);
-            say(name, "looks like what a killed lmc has left; FILES in 'man lmc' tells when to "
-                      "remove it");
-            free(name);
-        }
+    while (d && (entry = next_entry(d, &error)) != NULL) {
+        if (!is_temporary_name(entry->d_name) || !is_left_behind(dirfd(d), entry->d_name)) continue;
+        n_more += first != NULL;
+        if (!first) first = join_path(directory, entry->d_name);
+    }
+    if (n_more)
+        say(first,
+            "and %llu more look like what a killed lmc has left; FILES in 'man lmc' tells "
+            "when to remove them",
+            n_more);
+    else if (first)
+        say(first, "looks like what a killed lmc has left; FILES in 'man lmc' tells when to "
+                   "remove it");
+    free(first);
     if (d) closedir(d);
     free(directory);
 }
@@ -240,6 +250,13 @@ int create_temporary(const char *path, int *fd, const char **name)
     unlock_temporary();
     if (error) {
         free(made);
+        if (error == ENOENT) {
+            char *directory = directory_of(path);
+            const int code =
+                fail(CODE_ERROR, path, "cannot create it: there is no directory %.400s", directory);
+            free(directory);
+            return code;
+        }
         return fail_errno(path, error,
                           fd ? "cannot create a file beside it"
                              : "cannot create a directory beside it");

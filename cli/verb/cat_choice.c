@@ -6,11 +6,28 @@
 
 /* -- tensors -- */
 
+/* What may be meant by a name that no tensor has; NULL: nothing like it is there. */
+static const char *find_near_tensor(const struct archive *a, const char *name)
+{
+    const lmc_base files = files_of_archive(a);
+    for (size_t i = 0; i < files.n_files; i++) {
+        const lmc_file *const f = files.get_file(files.user, i);
+        for (size_t k = 0; k < f->n_tensors; k++)
+            if (is_near(name, f->tensors[k].name)) return f->tensors[k].name;
+    }
+    return NULL;
+}
+
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const char *file)
 {
+    const char *const near =
+        status == LMC_ERR_NOT_FOUND && !file ? find_near_tensor(a, name) : NULL;
     if (status == LMC_ERR_NOT_FOUND && file)
         return fail(CODE_ERROR, a->name,
                     "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, file);
+    if (status == LMC_ERR_NOT_FOUND && near)
+        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; did you mean '%.200s'?", name,
+                    near);
     if (status == LMC_ERR_NOT_FOUND)
         return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
     if (status == LMC_ERR_AMBIGUOUS)
@@ -228,7 +245,7 @@ int parse_slice(struct slice *s, const char *text, const lmc_tensor *t)
         if (result < 0)
             return fail(CODE_USAGE, t->name,
                         "has %llu elements in dimension %u, and the slice asks for number %.*s",
-                        (unsigned long long)t->shape[i], i + 1, (int)(size < 30 ? size : 30), part);
+                        (unsigned long long)t->shape[i], i, (int)(size < 30 ? size : 30), part);
         if (result == 0 || (*text != ',' && *text != ']'))
             return fail(CODE_USAGE, t->name,
                         "a slice looks like [0:128,:,3]; steps other than 1 are not supported");

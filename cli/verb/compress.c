@@ -12,6 +12,7 @@
 #include "../input/options.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
+#include "../sys/look.h"
 #include "../sys/output.h"
 
 /* That no base is removed or replaced, and nothing is compressed that the base needs. To be asked
@@ -130,9 +131,9 @@ int remove_listing(const struct listing *l, const char *root)
     return code;
 }
 
-/* l: of a directory; of a file NULL */
-static int remove_source(const struct listing *l, const char *path, const char *snapshot,
-                         const struct options *o)
+/* l: of a directory; of a file NULL. look: from before it was read */
+static int remove_source(const struct listing *l, const char *path, const struct look *look,
+                         const char *snapshot, const struct options *o)
 {
     size_t n_files;
     int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
@@ -140,6 +141,7 @@ static int remove_source(const struct listing *l, const char *path, const char *
     if (code == CODE_OK && l && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
+    if (code == CODE_OK) code = check_unchanged(path, look, snapshot);
     if (code != CODE_OK) return code;
     say_lost(l, path, snapshot, o);
     if (l) return remove_listing(l, path);
@@ -308,6 +310,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
 {
     struct source s;
     struct written w = {0};
+    struct look look = {0};
     if (check_regular(path, o->to_stdout || o->output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->force)
         return fail(CODE_ERROR, path,
@@ -323,6 +326,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
     if (check_output_name(o) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
+    if (o->remove_source) look = look_at(path);
     int code = open_source(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
@@ -337,7 +341,8 @@ int compress_file(const char *path, int is_named, const struct options *o)
         const struct options again = without_bases(o, &none);
         if (is_repeatable) code = compress_file(path, is_named, &again);
         code = conclude_useless_base(code, w.is_unsized, snapshot, s.name, o);
-    } else if (code == CODE_OK && o->remove_source) code = remove_source(NULL, path, snapshot, o);
+    } else if (code == CODE_OK && o->remove_source)
+        code = remove_source(NULL, path, &look, snapshot, o);
     free(snapshot);
     return code;
 }
@@ -405,7 +410,9 @@ int compress_directory(const char *path, const struct options *o)
     struct stat st;
     char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
     const char *name = base_name(root);
+    struct look look = {0};
     int code;
+    if (o->remove_source) look = look_at(root);
     if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
@@ -421,7 +428,7 @@ int compress_directory(const char *path, const struct options *o)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
                     l.others[0]);
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
-    if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, snapshot, o);
+    if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, &look, snapshot, o);
     free_listing(&l);
     free(snapshot);
     free(root);

@@ -6,62 +6,11 @@
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
+#include "../sys/look.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"
 
 /* -- the source -- */
-
-struct look {
-    uint64_t digest; /* of names, kinds, sizes, times */
-    int64_t newest;  /* change, in nanoseconds */
-    size_t n_files;
-    int is_whole; /* all could be looked at */
-};
-
-static void look_into(struct look *k, const char *root, const char *path)
-{
-    char *full = join_path(root, path);
-    struct stat st;
-    struct dirent *entry;
-    DIR *directory;
-    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
-    if (is_link) is_there = stat(full, &st) == 0;
-    if (is_there) {
-        int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-                c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
-        uint64_t values[5];
-        values[0] = (uint64_t)st.st_mode;
-        values[1] = (uint64_t)st.st_ino;
-        values[2] = (uint64_t)st.st_size;
-        values[3] = (uint64_t)m;
-        values[4] = (uint64_t)c;
-        k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
-                                sizeof values); /* whatever the order */
-        k->newest = m > k->newest ? m : k->newest;
-        k->newest = c > k->newest ? c : k->newest;
-        k->n_files += S_ISREG(st.st_mode);
-    }
-    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
-    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
-    while (directory && (entry = next_entry(directory, &error)) != NULL) {
-        char *inner = join_path(path, entry->d_name);
-        look_into(k, root, inner);
-        free(inner);
-    }
-    if (error) k->is_whole = 0;
-    if (directory) closedir(directory);
-    free(full);
-}
-
-/* Two looks show whether the file or tree changes. Nothing is reported. */
-static struct look look_at(const char *path)
-{
-    struct look k = {0};
-    k.is_whole = 1;
-    k.newest = INT64_MIN;
-    look_into(&k, path, "");
-    return k;
-}
 
 /* The source's name in the series. To be freed. */
 static char *name_of_source(const char *path)
@@ -137,12 +86,8 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
 static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
                            const struct options *o)
 {
-    struct look again = look_at(c->path);
-    if (!again.is_whole || again.digest != c->look.digest)
-        return fail(CODE_ERROR, c->path,
-                    "was changed meanwhile, and is not removed; its snapshot, as it was before, is "
-                    "kept as %s",
-                    e->name);
+    int code = check_unchanged(c->path, &c->look, e->name);
+    if (code != CODE_OK) return code;
     if (c->l.n_others)
         return fail(CODE_ERROR, c->path,
                     "holds '%.300s', which a snapshot cannot, and is not removed", c->l.others[0]);
@@ -332,8 +277,9 @@ struct watched {
     char *name;
     uint64_t digest;
     double since; /* when it was first seen so, by the clock of this machine */
-    double tried; /* when adding it last failed; 0: never. is_told: it is left there for good */
-    int is_told;
+    double tried; /* when adding it last failed; 0: never */
+    int is_told;  /* it is left there for good */
+    int is_awaited;
 };
 
 struct watch {
@@ -386,8 +332,9 @@ static int list_watched(struct watch *w)
 }
 
 /* It has not changed for the settle time, as seen from here. With --once there is only one look,
- * and the file's own times and the clock must do: either may be wrong. */
-static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
+ * and the file's own times and the clock must do: either may be wrong. is_added: if it is empty, a
+ * kill has left it so. */
+static int is_settled(const struct watch *w, struct watched *e, const struct look *k, int is_added)
 {
     double settle = (double)w->o->settle, age;
     struct timespec t;
@@ -399,21 +346,38 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     }
     clock_gettime(CLOCK_REALTIME, &t);
     age = w->o->once ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
-    return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
+    return k->is_whole && (k->n_files || is_added) && (age >= settle || now() - e->since >= settle);
 }
 
 /* Nothing is left to do: it is in the series, and is not to be removed. */
-static int is_finished(const struct watch *w, struct watched *e, const struct snapshot *added)
+static int is_finished(const struct watch *w, struct watched *e, const char *path,
+                       const struct snapshot *added)
 {
+    struct stat st;
     if (!added || (w->o->remove_source && added->state == STATE_KEPT)) return 0;
-    if (added->source && strcmp(added->source, e->name) != 0 && !e->is_told) {
+    if (e->is_told) return 1;
+    e->is_told = 1;
+    if (added->source && strcmp(added->source, e->name) != 0)
         say(e->name,
             "is not added: the series has %.250s already, made of %.250s; add it under another "
             "name",
             added->name, added->source);
-        e->is_told = 1;
-    }
+    else if (lstat(path, &st) == 0 && (int64_t)st.st_mtim.tv_sec > added->time)
+        say(path,
+            "was changed after it was added as %.250s, and is neither added again nor removed; "
+            "'lmc series DIR add --name' adds it under another name",
+            added->name);
+    else e->is_told = 0;
     return 1;
+}
+
+/* What has not changed for a time may have a writer that pauses. */
+static int is_left_to_writer(struct watched *e, const char *path, const struct look *k)
+{
+    if (k->is_written && !e->is_awaited)
+        say(path, "is open for writing by another program, and is left until that is done");
+    e->is_awaited = k->is_written;
+    return k->is_written;
 }
 
 static int visit_watched(const struct watch *w, struct watched *e, const struct series *s)
@@ -426,10 +390,11 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
     if (fault && !e->is_told) {
         code = fail(CODE_ERROR, path, "cannot be added: its name %s", fault);
         e->is_told = 1;
-    } else if (!fault && !is_finished(w, e, added)) {
+    } else if (!fault && !is_finished(w, e, path, added)) {
         struct look k = look_at(path);
-        if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) &&
-            !(added && e->is_told)) {
+        if (is_settled(w, e, &k, added != NULL) &&
+            !(e->tried > 0 && now() - e->tried < RETRY_AFTER) && !(added && e->is_told) &&
+            !is_left_to_writer(e, path, &k)) {
             code = add_source_to_series(path, name, 1, w->o);
             if (code != CODE_OK) e->tried = now();
             e->is_told = added && code != CODE_OK; /* it differs from the snapshot */
@@ -460,12 +425,15 @@ static int watch_once(struct watch *w, int *is_fatal)
     return code;
 }
 
-int series_watch(const struct options *o)
+int series_watch(const struct options *options)
 {
-    const char *const source = o->names[0];
+    const char *const source = options->names[0];
+    struct options watching = *options;
+    const struct options *const o = &watching;
     struct watch w = {0};
     struct stat st;
     int code = CODE_OK, is_fatal = 0;
+    watching.only_whole = 1;
     w.source = source;
     w.o = o;
     if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");

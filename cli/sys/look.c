@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#include "look.h"
+
+#include <dirent.h>
+#if defined(__linux__)
+#include <sys/vfs.h>
+#endif
+
+#include "../../formats/sorted.h"
+#include "tree.h"
+
+#if defined(__linux__)
+/* The system refuses a lease for reading on what is open for writing. NFS and SMB refuse others,
+ * too: there nothing is known. */
+static int is_open_for_writing(const char *path)
+{
+    struct statfs s;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const int is_refused = fcntl(fd, F_SETLEASE, F_RDLCK) != 0 && errno == EAGAIN;
+    if (!is_refused) (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    const uint32_t type = is_refused && fstatfs(fd, &s) == 0 ? (uint32_t)s.f_type : 0;
+    close(fd);
+    return is_refused && type != 0x6969 && type != 0xFF534D42 && type != 0xFE534D42;
+}
+#else
+static int is_open_for_writing(const char *path)
+{
+    (void)path;
+    return 0;
+}
+#endif
+
+static void look_into(struct look *k, const char *root, const char *path)
+{
+    char *full = join_path(root, path);
+    struct stat st, target;
+    struct dirent *entry;
+    DIR *directory;
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
+    if (is_link && stat(full, &target) == 0) st = target; /* or it leads nowhere */
+    if (is_there) {
+        int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
+        uint64_t values[5];
+        values[0] = (uint64_t)st.st_mode;
+        values[1] = (uint64_t)st.st_ino;
+        values[2] = (uint64_t)st.st_size;
+        values[3] = (uint64_t)m;
+        values[4] = (uint64_t)c;
+        k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
+                                sizeof values); /* whatever the order */
+        k->newest = m > k->newest ? m : k->newest;
+        k->newest = c > k->newest ? c : k->newest;
+        k->n_files += S_ISREG(st.st_mode);
+        k->is_written = k->is_written || (S_ISREG(st.st_mode) && is_open_for_writing(full));
+    }
+    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
+    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
+    while (directory && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = join_path(path, entry->d_name);
+        look_into(k, root, inner);
+        free(inner);
+    }
+    if (error) k->is_whole = 0;
+    if (directory) closedir(directory);
+    free(full);
+}
+
+struct look look_at(const char *path)
+{
+    struct look k = {0};
+    k.is_whole = 1;
+    k.newest = INT64_MIN;
+    look_into(&k, path, "");
+    return k;
+}
+
+int check_unchanged(const char *path, const struct look *before, const char *snapshot)
+{
+    const struct look k = look_at(path);
+    if (!k.is_whole || k.digest != before->digest)
+        return fail(CODE_ERROR, path,
+                    "was changed meanwhile, and is not removed; its snapshot, as it was before, is "
+                    "kept as %s",
+                    snapshot);
+    if (k.is_written)
+        return fail(CODE_ERROR, path,
+                    "is open for writing by another program, and is not removed; its snapshot is "
+                    "kept as %s",
+                    snapshot);
+    return CODE_OK;
+}
