@@ -69,10 +69,10 @@ typedef struct lmc_cuda_options {
     const char *driver_path, *nvrtc_path;
     /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: chosen in each call, so that
      * each group of threads that the GPU can run has a block of the largest size in the parts, but
-     * mostly no more than a quarter of the memory that is free on the device is taken. Memory of the
-     * device: at most three times that, and what kernels need beside, at most four times that; of
-     * full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that, and
-     * at most 132 MiB. */
+     * mostly no more than a quarter of the memory that is free on the device is taken. Memory of
+     * the device: at most three times that, and what kernels need beside, at most four times that;
+     * of full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that,
+     * and at most 132 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -130,8 +130,8 @@ typedef struct lmc_cuda_part {
      * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
      * A wrong base is found by the CRC of each block. Without it, blocks are predicted by the base
      * of the reader: on the GPU if it is a lmc_cuda_base, which dst may then be a part of as it may
-     * of this one (lmc_cuda_can_read_in_place); else on the CPU. With a lmc_cuda_base this is for dst alone:
-     * its own memory predicts. */
+     * of this one (lmc_cuda_can_read_in_place); else on the CPU. If the reader has a lmc_cuda_base
+     * and a part has this, the lmc_cuda_base predicts. */
     const void *base;
 } lmc_cuda_part;
 
@@ -148,9 +148,10 @@ LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part
 /* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
  * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
  * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
- * and stay as they are. Only the headers of blocks are copied to the host, each by a copy of its own
- * (so small blocks take longer), and what the CPU decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
- * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+ * and stay as they are. Only the headers of blocks are copied to the host, each by a copy of its
+ * own (so small blocks take longer), and what the CPU decodes; what other tensors of the snapshot
+ * predict is read by the reader. Errors are those of lmc_cuda_read; ARGUMENT, too, if a block is
+ * not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);
