@@ -69,10 +69,10 @@ typedef struct lmc_cuda_options {
     const char *driver_path, *nvrtc_path;
     /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: chosen in each call, so that
      * each group of threads that the GPU can run has a block of the largest size in the parts, but
-     * no more than a quarter of the memory that is free on the device is taken. Memory of the
-     * device: at most three times that, and what kernels need beside, at most four times that; of
-     * full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that, and
-     * at most 132 MiB. */
+     * mostly no more than a quarter of the memory that is free on the device is taken. Memory of
+     * the device: at most three times that, and what kernels need beside, at most four times that;
+     * of full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that,
+     * and at most 132 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
@@ -109,7 +109,7 @@ LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
 /* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
- * of their names, while other parts are, too: nothing else predicts them, or what is in one run
+ * of their names, while other parts are, too: nothing else predicts them, or what is in one block
  * with them. Others (twins, for example) are to be read before that, to another place. reader: with
  * a base. ARGUMENT: it has none, or the file fewer bytes. */
 LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
@@ -130,7 +130,8 @@ typedef struct lmc_cuda_part {
      * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
      * A wrong base is found by the CRC of each block. Without it, blocks are predicted by the base
      * of the reader: on the GPU if it is a lmc_cuda_base, which dst may then be a part of as it may
-     * of this one (lmc_cuda_can_read_in_place); else on the CPU. */
+     * of this one (lmc_cuda_can_read_in_place); else on the CPU. If the reader has a lmc_cuda_base
+     * and a part has this, the lmc_cuda_base predicts. */
     const void *base;
 } lmc_cuda_part;
 
@@ -147,9 +148,10 @@ LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part
 /* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
  * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
  * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
- * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
- * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
- * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+ * and stay as they are. Only the headers of blocks are copied to the host, each by a copy of its
+ * own (so small blocks take longer), and what the CPU decodes; what other tensors of the snapshot
+ * predict is read by the reader. Errors are those of lmc_cuda_read; ARGUMENT, too, if a block is
+ * not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);
@@ -3492,16 +3494,19 @@ static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stre
     return &t[i];
 }
 
-/* What predicts the run is where it will be, if its tensors are read to those of their names. */
-static int lmc__is_run_in_place(const lmc_reader *r, const lmc__run *run)
+/* What predicts blocks [from, end) of the run, in bytes of its stream, is where they will be, if
+ * their tensors are read to those of their names. */
+static int lmc__are_blocks_in_place(const lmc_reader *r, const lmc__run *run, uint64_t from,
+                                    uint64_t end)
 {
     const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, run->stream);
     uint32_t i;
     if (run->prediction != LMC__PREDICT_BASE) return run->prediction == LMC__PREDICT_ZERO;
-    for (i = 0; i < run->n_segments; i++) {
+    for (i = lmc__find_segment(run, from); i < run->n_segments; i++) {
         const lmc__segment *const s = &run->segments[i];
         const lmc_tensor *t, *predicted_by;
         uint64_t start = 0;
+        if (s->start >= end) break;
         if (s->base == 0) continue;
         t = lmc__find_streamed(r, stream, s->start, &start);
         predicted_by = lmc__get_item(&r->origin, s->base - 1)->tensor;
@@ -3525,8 +3530,12 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r
     size += at;
     for (*can = 1; *can && at < size;) {
         const lmc__run *const run = &lmc__run_at(r, lmc__find_run(r, stream, at))->run;
-        *can = lmc__is_run_in_place(r, run);
-        at = run->start + run->size;
+        const uint64_t end = lmc__min64(run->start + run->size, size),
+                       first = (at - run->start) / run->block_size,
+                       last = (end - run->start - 1) / run->block_size;
+        *can = lmc__are_blocks_in_place(r, run, run->start + first * run->block_size,
+                                        run->start + (last + 1) * run->block_size);
+        at = end;
     }
     return LMC_OK;
 }
@@ -4215,6 +4224,7 @@ LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
         (void)c->f.cuStreamSynchronize(c->own);
         (void)c->f.cuStreamSynchronize(c->stream);
     }
+    if (status == LMC_ERR_MEMORY) lmc__free_staging(c); /* the next call may need less */
     lmc__cuda_leave(c);
     return status;
 }

@@ -657,6 +657,22 @@ static void test_staging(void)
     setenv("FAKE_CUDA_MEMORY", text, 1); /* and never less than for one block */
     CHECK(count_waves(cuda, &model, &file) == 3);
     setenv("FAKE_CUDA_MEMORY", "", 1);
+    lmc_cuda_trim(cuda);
+    t_note("staging: too little for one call, but not for the next");
+    {
+        lmc_reader *const reader = open_memory(&file, NULL, NULL);
+        wanted w;
+        w.n = 0;
+        want_tensors(&w, &model, NULL, 0, 0);
+        used = gpu.fake_cuda_live();
+        setenv("FAKE_CUDA_FAIL", "cuMemAlloc_v2:2=2", 1);
+        CHECK_STATUS(lmc_cuda_read(cuda, reader, w.parts, w.n, NULL), LMC_ERR_MEMORY);
+        setenv("FAKE_CUDA_FAIL", "", 1);
+        CHECK(*lmc_cuda_message(cuda) && gpu.fake_cuda_live() == used);
+        free_wanted(&w);
+        lmc_reader_free(reader);
+    }
+    CHECK(count_waves(cuda, &model, &file) == 1);
     lmc_cuda_close(cuda);
     t_note("staging: said");
     options.staging_size = 8u << 20;
@@ -877,6 +893,20 @@ static void test_base(lmc_cuda *cuda)
             CHECK_STATUS(lmc_cuda_can_read_in_place(reader, 0, t->offset, t->size, &can), LMC_OK);
             CHECK(can == in_place[i] || !printf("%s: %d\n", t->name, can));
             if (!can) want(&w, 0, t->offset, (size_t)t->size, model.files[0].data, NULL, shift, 0);
+        }
+        {
+            /* only the blocks of what is wanted matter: the end of this one has no prediction */
+            const lmc_tensor *const t = &model.files[0].file.tensors[BASE_PARTS + 1];
+            const uint64_t behind = others[2].size + others[3].size + (1u << 15);
+            CHECK(t->size > behind);
+            CHECK_STATUS(
+                lmc_cuda_can_read_in_place(reader, 0, t->offset + behind, t->size - behind, &can),
+                LMC_OK);
+            CHECK(can == 1);
+            CHECK_STATUS(
+                lmc_cuda_can_read_in_place(reader, 0, t->offset + behind - (1u << 15) - 1, 1, &can),
+                LMC_OK);
+            CHECK(can == 0);
         }
         CHECK(w.n == 5);
         read_right(cuda, reader, &w, NULL);
@@ -1117,6 +1147,7 @@ int main(int argc, char **argv)
     test_delta(cuda, &old, &model, &delta, &base);
     test_damage(cuda, &model, &delta, &base, &old);
     test_waves(cuda);
+    lmc_cuda_trim(cuda); /* of the memory that is there, little is to be in use */
     test_staging();
     test_packed(cuda, &old, NULL, &full);
     test_packed(cuda, &model, &old, &delta);

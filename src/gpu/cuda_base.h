@@ -318,16 +318,19 @@ static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stre
     return &t[i];
 }
 
-/* What predicts the run is where it will be, if its tensors are read to those of their names. */
-static int lmc__is_run_in_place(const lmc_reader *r, const lmc__run *run)
+/* What predicts blocks [from, end) of the run, in bytes of its stream, is where they will be, if
+ * their tensors are read to those of their names. */
+static int lmc__are_blocks_in_place(const lmc_reader *r, const lmc__run *run, uint64_t from,
+                                    uint64_t end)
 {
     const lmc__stream *const stream = lmc__stream_at(&r->tables.listing, run->stream);
     uint32_t i;
     if (run->prediction != LMC__PREDICT_BASE) return run->prediction == LMC__PREDICT_ZERO;
-    for (i = 0; i < run->n_segments; i++) {
+    for (i = lmc__find_segment(run, from); i < run->n_segments; i++) {
         const lmc__segment *const s = &run->segments[i];
         const lmc_tensor *t, *predicted_by;
         uint64_t start = 0;
+        if (s->start >= end) break;
         if (s->base == 0) continue;
         t = lmc__find_streamed(r, stream, s->start, &start);
         predicted_by = lmc__get_item(&r->origin, s->base - 1)->tensor;
@@ -351,8 +354,12 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r
     size += at;
     for (*can = 1; *can && at < size;) {
         const lmc__run *const run = &lmc__run_at(r, lmc__find_run(r, stream, at))->run;
-        *can = lmc__is_run_in_place(r, run);
-        at = run->start + run->size;
+        const uint64_t end = lmc__min64(run->start + run->size, size),
+                       first = (at - run->start) / run->block_size,
+                       last = (end - run->start - 1) / run->block_size;
+        *can = lmc__are_blocks_in_place(r, run, run->start + first * run->block_size,
+                                        run->start + (last + 1) * run->block_size);
+        at = end;
     }
     return LMC_OK;
 }

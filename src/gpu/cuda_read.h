@@ -171,6 +171,7 @@ LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
         (void)c->f.cuStreamSynchronize(c->own);
         (void)c->f.cuStreamSynchronize(c->stream);
     }
+    if (status == LMC_ERR_MEMORY) lmc__free_staging(c); /* the next call may need less */
     lmc__cuda_leave(c);
     return status;
 }
