@@ -2,11 +2,12 @@
 """Prints every field of an LMC file, front to back: offset, bytes, name as in lmc-format.md, value. Plain Python 3.9+; needs lmc_decode.py beside it.
 
 Usage: dump.py [--headers] FILE.lmc     - is standard input
---headers     pass over the payloads of blocks without checking their CRC: for large files (lmc -t checks them faster)
+--headers     pass over the payloads of blocks without checking them: for large files (lmc -t checks them faster)
 
-No base is needed, and no more than a field is held in memory. Payloads, and more than 1024 bytes in a row, are counted only; lmc_decode.py takes
-payloads apart. A line with !! says what is wrong at that offset, or what is of a newer version; the dump goes on as far as it can tell what
-comes. CRCs of headers, bodies and payloads are checked, and what it needs to find its way; lmc -t checks everything.
+No base is needed. Payloads, and more than 1024 bytes in a row, are counted only, never held in memory; lmc_decode.py takes payloads apart. A line
+with !! says what is wrong at that offset, or what is of a newer version; the dump goes on as far as it can tell what comes. It checks the CRCs of
+the header, the trailer, sections and the headers of blocks; of a payload its Payload_CRC, which blocks with a prediction have, and its Content_CRC
+if it is stored as it is. Other payloads must be decoded to be checked, which it does not do. lmc -t checks everything.
 
 Exit codes, by the first line with !!: 0 none, 1 of a newer version (or an I/O error), 3 damaged; 2 usage. SPDX-License-Identifier: MIT
 """
@@ -116,8 +117,9 @@ class Dump:
         if not (self.headers_only and self.stream.seekable()):
             self.skip("Payload", size)
             return
-        n = min(size, os.fstat(self.stream.fileno()).st_size - self.at)
-        self.stream.seek(n, os.SEEK_CUR)
+        start = self.stream.tell()             # standard input may have begun in the middle of a file
+        n = min(size, max(self.stream.seek(0, os.SEEK_END) - start, 0))
+        self.stream.seek(start + n)
         self.print_count(self.at, "Payload", n)
         self.at += n
         if n < size:

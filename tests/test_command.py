@@ -1755,6 +1755,12 @@ class Dump(Case):
         self.write("a.lmc", good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
         self.dump("a.lmc", code=3, says="Content_CRC should be")
         self.dump("--headers", "a.lmc")
+        with open(self.path("b.lmc"), "wb") as f:  # standard input that begins in the middle of a file
+            f.write(bytes(9999) + good[:at + 1000])
+        with open(self.path("b.lmc"), "rb") as f:
+            f.seek(9999)
+            p = subprocess.run([sys.executable, os.path.join(ROOT, "spec", "dump.py"), "--headers", "-"], stdin=f, capture_output=True)
+        self.assertEqual((p.returncode, p.stderr), (3, b"dump: standard input: at byte %d: the file ends here, within Payload\n" % (at + 1000)))
         self.write("a.lmc", good[:at + 1000])
         self.dump("--headers", "a.lmc", code=3, says="at byte %d: the file ends here, within Payload" % (at + 1000))
         self.dump("--header", "a.lmc", code=2, says="Usage")

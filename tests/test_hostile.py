@@ -288,6 +288,32 @@ class Descriptors(Hostile):
         self.call(*args, files=24, code=3)
         self.assertEqual(os.listdir(self.dir), ["deep.lmc"])
 
+    def test_what_others_put_into_an_unfinished_tree(self):
+        """It goes, too, below where a path may reach; links are not followed."""
+        self.write("d/a", os.urandom(1 << 20))
+        self.write("kept/a", b"kept")
+        self.call("d")
+        packed = self.read("d.lmc")
+        self.clear("d")
+        with subprocess.Popen([LMC, "-d", "-o", "out"], cwd=self.dir, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+            p.stdin.write(packed[:len(packed) // 2])
+            p.stdin.flush()
+            end = time.monotonic() + 60
+            while not (roots := [n for n in os.listdir(self.dir) if n.startswith(".lmc-")]) and time.monotonic() < end:
+                time.sleep(0.01)
+            fd = os.open(self.path(roots[0]), os.O_RDONLY)
+            for _ in range(100):
+                os.symlink(self.path("kept"), "link", dir_fd=fd)
+                os.mkdir("d" * 100, dir_fd=fd)
+                inner = os.open("d" * 100, os.O_RDONLY, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            os.close(fd)
+            self.assertNotIn(b"cannot be removed", p.communicate()[1])
+        self.assertEqual(p.returncode, 3)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["d.lmc", "kept"])
+        self.assertEqual(self.read("kept/a"), b"kept")
+
 
 class Lists(Hostile):
     """What is printed of a file of torch.save() that says much in few bytes. test_limits.py has what each verb takes."""

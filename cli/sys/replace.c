@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tree.h"
 
-#include <ftw.h>
+#include <dirent.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif
@@ -73,31 +73,108 @@ int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
 
 /* -- removing a tree -- */
 
-/* Of the tree that is being removed. The lock of the temporary name is held: it is the only one. */
-static struct {
-    size_t n_gone; /* names, and directories that their owner was let into */
-    int error;
-} removal;
+/* A tree may be as deep as it has bytes. So there is no recursion, no list of what is above and no
+ * long path: what is in a directory of the root moves up into the root before that directory goes,
+ * and nothing is ever deeper than that.
+ *
+ *     root/a/b/c  ->  root/0/c  ->  root/1
+ */
+struct removal {
+    int root;
+    dev_t dev;       /* other file systems are not entered */
+    uint64_t number; /* the next name that moves up */
+    size_t n_gone;   /* names, and directories that have moved */
+    int error;       /* the first one */
+};
 
-/* Comes to a directory after what is in it. */
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+static void keep_error(struct removal *r, int failed)
 {
-    (void)at;
-    removal.n_gone += (kind == FTW_DP || kind == FTW_DNR) && (st->st_mode & 0700) != 0700 &&
-                      chmod(path, 0700) == 0;
-    if (remove(path) == 0) removal.n_gone++;
-    else removal.error = errno;
+    if (failed && !r->error) r->error = errno;
+}
+
+/* What is no directory goes. Of a directory returns 1: its owner may do with it as he likes. */
+static int open_up_or_unlink(struct removal *r, int fd, const char *name)
+{
+    struct stat st;
+    int failed = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0;
+    if (!failed && st.st_dev != r->dev) {
+        errno = EBUSY;
+        failed = 1;
+    } else if (!failed && S_ISDIR(st.st_mode)) {
+        /* what this does not help with fails later, and is reported then */
+        if ((st.st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, 0);
+        return 1;
+    } else if (!failed) failed = unlinkat(fd, name, 0) != 0;
+    keep_error(r, failed);
+    r->n_gone += !failed;
     return 0;
+}
+
+static int move_up(struct removal *r, int fd, const char *name)
+{
+    char to[24];
+    int failed;
+    do {
+        snprintf(to, sizeof to, "%llu", (unsigned long long)r->number++);
+        failed = renameat(fd, name, r->root, to) != 0;
+    } while (failed && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR));
+    return failed;
+}
+
+/* Opens a directory in another one to list it, itself if name is "."; NULL: that fails. */
+static DIR *open_listing(struct removal *r, int fd, const char *name)
+{
+    const int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = inner < 0 ? NULL : fdopendir(inner);
+    keep_error(r, !d);
+    if (!d && inner >= 0) close(inner);
+    return d;
+}
+
+static void remove_directory(struct removal *r, const char *name)
+{
+    DIR *d = open_listing(r, r->root, name);
+    struct dirent *entry;
+    int failed;
+    while (d && (entry = next_entry(d, &r->error)) != NULL)
+        if (open_up_or_unlink(r, dirfd(d), entry->d_name)) {
+            failed = move_up(r, dirfd(d), entry->d_name);
+            keep_error(r, failed);
+            r->n_gone += !failed;
+        }
+    if (d) closedir(d);
+    failed = unlinkat(r->root, name, AT_REMOVEDIR) != 0;
+    keep_error(r, failed);
+    r->n_gone += !failed;
+}
+
+/* Again and again, while anything goes: what has moved up may not show in the listing. */
+static void remove_below(struct removal *r)
+{
+    do {
+        DIR *d = open_listing(r, r->root, ".");
+        struct dirent *entry;
+        r->n_gone = 0;
+        while (d && (entry = next_entry(d, &r->error)) != NULL)
+            if (open_up_or_unlink(r, r->root, entry->d_name)) remove_directory(r, entry->d_name);
+        if (d) closedir(d);
+    } while (r->n_gone);
 }
 
 int remove_tree(const char *path)
 {
-    int failed;
-    do {
-        removal.n_gone = 0;
-        removal.error = 0;
-        failed = nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) != 0;
-        if (failed && !removal.error) removal.error = errno;
-    } while (removal.error && removal.n_gone);
-    return removal.error;
+    struct removal r = {0};
+    struct stat st;
+    if (lstat(path, &st) != 0) return errno;
+    if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
+    r.dev = st.st_dev;
+    if ((st.st_mode & 0700) != 0700) (void)!chmod(path, 0700);
+    r.root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    keep_error(&r, r.root < 0);
+    if (r.root >= 0) {
+        remove_below(&r);
+        close(r.root);
+    }
+    keep_error(&r, rmdir(path) != 0);
+    return r.error;
 }

@@ -74,7 +74,7 @@ int move_without_overwriting(const char *from, const char *to);
 /* Puts one name in the place of the other, both at once where the system can. */
 int exchange_names(const char *from, const char *to, char *aside, int *is_aside);
 
-/* Removes the file or tree at path, with the lock of temporary.h: links not followed, mounted file
- * systems not entered. What can be removed is; the error is one of those met. Out of memory is an
- * error as any other here: this may run because memory was short. */
+/* Removes the file or tree at path, however deep it is: links not followed, mounted file systems
+ * not entered. What can be removed is; the error is the first one. Out of memory is an error as any
+ * other here: this may run because memory was short. */
 int remove_tree(const char *path);
