@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lmc_codec
-from lmc_codec.torch import load_checkpoint, save_checkpoint
+from lmc_codec.torch import apply_file, load_checkpoint, save_checkpoint
 
 
 class Training:
@@ -106,6 +106,32 @@ def test_shared_memory_and_devices(tmp_path):
     again = load_checkpoint(tmp_path / "x.lmc", map_location="cpu")
     assert same({k: v.detach() for k, v in state.items()}, {k: v.detach() for k, v in again.items()})
     assert again["a"].data_ptr() == again["b"].data_ptr() and again["t"].stride() == (1, 50)
+
+
+def test_tied_weights_in_place(tmp_path):
+    """A state's tensors that share memory, as the state has them; and a delta in which they do not any more."""
+
+    def state(shift=0, **more):
+        w = torch.arange(6400.0).view(100, 64) + shift
+        return {"e.weight": w, "h.weight": w, "g.weight": torch.arange(6400.0).view(100, 64) - 1, **more}
+
+    other = state()["g.weight"] + 1
+    save_checkpoint(state(), tmp_path / "0.lmc")
+    save_checkpoint(state(shift=1), tmp_path / "1.lmc", base=tmp_path / "0.lmc")
+    save_checkpoint(state(**{"g.weight": other, "h.weight": other}), tmp_path / "2.lmc", base=tmp_path / "0.lmc")
+    save_checkpoint(state(1, **{"g.weight": other, "h.weight": other}), tmp_path / "3.lmc", base=tmp_path / "0.lmc")
+    for step, wanted in (1, state(shift=1)), (2, state(**{"g.weight": other})):
+        weights = state()
+        apply_file(tmp_path / f"{step}.lmc", weights)
+        assert all(t.equal(wanted[name]) for name, t in weights.items()) and weights["e.weight"] is weights["h.weight"]
+    save_checkpoint(dict(reversed(state(1).items())), tmp_path / "4.lmc", base=tmp_path / "0.lmc")  # it stores the other name
+    weights = state()
+    apply_file(tmp_path / "4.lmc", weights)
+    assert weights["e.weight"].equal(state(1)["e.weight"])
+    weights = state()
+    with pytest.raises(lmc_codec.ArgumentError, match="3.lmc: it has different values for tensors 'e.weight' and 'h.weight'"):
+        apply_file(tmp_path / "3.lmc", weights)
+    assert all(t.equal(state()[name]) for name, t in weights.items())
 
 
 def test_the_rules_of_weights_only(tmp_path):
