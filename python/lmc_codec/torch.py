@@ -68,12 +68,17 @@ def _find_tied(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
     return groups
 
 
-def _check(tensors: Mapping[str, torch.Tensor]) -> None:
-    if not isinstance(tensors, dict):
+def _check_types(tensors: Mapping[str, torch.Tensor], kind: type = dict) -> None:
+    if not isinstance(tensors, kind):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     for name, t in tensors.items():
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"Key `{printable(name)}` is invalid, expected torch.Tensor but received {type(t)}")
+
+
+def _check(tensors: Mapping[str, torch.Tensor]) -> None:
+    _check_types(tensors)
+    for name, t in tensors.items():
         if t.device.type == "meta":
             raise ValueError(f"tensor {printable(repr(name))}: is on meta: it has a shape, but no data")
     sparse = [name for name, t in tensors.items() if t.layout != torch.strided]
@@ -168,6 +173,7 @@ def apply_file(
     copy of them to the CPU. Names of the very same memory (tied weights) are one tensor: what the delta says of one of
     them is for all, and an error if it says something else of another."""
     check_choice("decode", decode, "cpu", "gpu")
+    _check_types(tensors, Mapping)
     tied, wanted = _find_tied(tensors), None
     left_out: list[set[str]] = [set()]  # names that the base lacks, perhaps
     if tied:

@@ -541,6 +541,10 @@ def test_arguments(files):
             list(call(files.a, "cpu", decode="gpu"))
     with pytest.raises(ValueError, match="decode is"):
         apply_file(files.b, files.state, decode="GPU")
+    with pytest.raises(ValueError, match="Key `w` is invalid, expected torch.Tensor but received .*numpy.ndarray"):
+        apply_file(files.b, {"w": files.state["other"].numpy()})
+    with pytest.raises(ValueError, match="Expected a dict of .* but received .*Linear"):
+        apply_file(files.b, torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="decode='gpu' changes tensors on a GPU, and tensor '0.w' is on cpu: move all there"):
         apply_file(files.b, files.state, decode="gpu")
     with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):
