@@ -104,6 +104,25 @@ def test_of_a_base(tmp_path, monkeypatch):
     assert not os.path.exists("x.lmc")
 
 
+def test_long_chains(tmp_path, monkeypatch):
+    """Twice as many links take twice as much work: calls, which are the same each time, not seconds."""
+    monkeypatch.chdir(tmp_path)
+    base, n_calls = None, []
+    for i in range(201):
+        save_file({"w": np.full(64, i, np.float32)}, f"w{i:03}.lmc", base=base)
+        base = lmc.open(f"w{i:03}.lmc", base=base)
+        if i in (100, 200):
+            seen = []
+            sys.setprofile(lambda frame, event, argument, seen=seen: seen.append(1))
+            try:
+                found = load_file(f"w{i:03}.lmc", base="auto")
+            finally:
+                sys.setprofile(None)
+            assert found["w"][0] == i
+            n_calls.append(len(seen))
+    assert n_calls[1] < 2.1 * n_calls[0]
+
+
 def test_moved_and_renamed(chain, tmp_path):
     """Names are hints: fingerprints count."""
     (tmp_path / "there").mkdir()
