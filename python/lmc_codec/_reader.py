@@ -555,16 +555,20 @@ class Slice:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
         return self.info.shape
 
     @property
     def dtype(self) -> str:
+        """Of its elements, such as "BF16"."""
         return self.info.dtype
 
     def get_shape(self) -> list[int]:
+        """`shape`, as safetensors gives it."""
         return list(self.info.shape)
 
     def get_dtype(self) -> str:
+        """`dtype`, as safetensors gives it."""
         return self.info.dtype
 
     def __getitem__(self, index: Any) -> Any:
