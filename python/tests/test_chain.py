@@ -223,6 +223,15 @@ def test_raw_files_and_the_command(tmp_path, monkeypatch):
         load_file("p.lmc", base="auto")
 
 
+def test_the_command_shortens_it(chain, tmp_path):
+    run_command("fold", "--base", "w0.lmc", "w1.lmc", "w2.lmc", "w3.lmc", "-o", "folded.lmc", cwd=tmp_path)
+    run_command("rebase", "--base", "w0.lmc", "--onto", "none", "folded.lmc", "-o", "whole.lmc", cwd=tmp_path)
+    assert all(same(a, chain[3][name]) for name, a in load_file("whole.lmc").items())
+    for i in range(4):
+        os.remove(f"w{i}.lmc")
+    check("w4.lmc", chain[4])  # whose base has a new name, and no base
+
+
 def test_the_shortest_chain(chain):
     """Of several bases with one fingerprint that which needs the fewest others, and all of them here."""
     save_file(chain[3], "z.lmc")
