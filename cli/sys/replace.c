@@ -102,7 +102,7 @@ static int open_up_or_unlink(struct removal *r, int fd, const char *name)
         failed = 1;
     } else if (!failed && S_ISDIR(st.st_mode)) {
         /* what this does not help with fails later, and is reported then */
-        if ((st.st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, 0);
+        if ((st.st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, AT_SYMLINK_NOFOLLOW);
         return 1;
     } else if (!failed) failed = unlinkat(fd, name, 0) != 0;
     keep_error(r, failed);
