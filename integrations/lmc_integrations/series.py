@@ -195,7 +195,7 @@ class Series:
         """Adds the files of a directory: those of torch.save() and safetensors by their tensors. verify: reads it back."""
 
         def write(path: Path, base: Path | None) -> None:
-            with lmc_codec.Writer(path, base=None if base is None else lmc_codec.open(base, base="auto"), **self._how) as w:
+            with lmc_codec.Writer(path, base=base, **self._how) as w:
                 for file in sorted(x for x in Path(source).rglob("*") if not x.is_dir()):
                     w.add_file(file, file.relative_to(source).as_posix())
             if verify:

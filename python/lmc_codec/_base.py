@@ -135,7 +135,10 @@ def take_base(base: Any, threads: int | None) -> Reader | Base | None:
         base = Base._of_safetensors(base, threads) or base
     if base is None or isinstance(base, Base):
         return base
-    return _check_complete(base if isinstance(base, Reader) else Reader(base, threads=threads))
+    reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    if reader.base_fingerprint is None or reader._has_base:
+        return reader
+    return _complete(reader, reader._how[0] if reader is base else base)
 
 
 def name_base(base: Any) -> str:
@@ -151,16 +154,20 @@ def name_base(base: Any) -> str:
     return os.path.basename(text)
 
 
-def _check_complete(base: Reader) -> Reader:
-    """A delta without its base is none itself: what is said later would not tell whose is missing."""
-    if base.base_fingerprint is not None and not base._has_base:
-        name = base.name or "what"
-        opened = f"lmc_codec.open({base.name!r}, base='auto'), which finds that beside it, or " if base.name else ""
-        raise _errors.MissingBaseError(
-            f"{name} is given as the base, but is a delta itself, and its own base is missing:"
-            f" give base={opened}lmc_codec.open(..., base=...)"
-        )
-    return base
+def _complete(reader: Reader, source: Any) -> Reader:
+    """A delta that is to be a base: opened again, with its own bases, which lie beside it."""
+    from ._reader import _reopen
+
+    why = ""
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            return _reopen(source, AUTO, reader._how[2], reader.fingerprint)
+        except _errors.MissingBaseError as error:  # that alone would not tell whose base it is
+            why = f" ({error})"
+    raise _errors.MissingBaseError(
+        f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
+        f" give base=lmc_codec.open({repr(reader.name) if reader.name else '...'}, base=...){why}"
+    )
 
 
 def find_files(fd: int, bases: frozenset[tuple[int, int]] = frozenset()) -> frozenset[tuple[int, int]]:

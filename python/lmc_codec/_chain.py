@@ -62,6 +62,17 @@ def _measure(links: list[_Link]) -> None:
         depth, bases = depth + 1, {link.fingerprint for link in found}
 
 
+def _list_links(directory: str) -> dict[bytes, list[_Link]]:
+    """The snapshots in a directory, by fingerprint."""
+    names = sorted(x for x in os.listdir(directory or ".") if x.endswith(SUFFIX))
+    links = [x for x in map(_look_at, (os.path.join(directory, x) for x in names)) if x is not None]
+    _measure(links)
+    result: dict[bytes, list[_Link]] = {}
+    for link in links:
+        result.setdefault(link.fingerprint, []).append(link)
+    return result
+
+
 def find_base(
     source: Any, threads: int | None, storage_options: dict[str, Any] | None, limits: dict[str, int]
 ) -> Reader | Base | None:
@@ -84,7 +95,7 @@ def find_base(
 class _Search:
     def __init__(self, threads: int | None, storage_options: dict[str, Any] | None):
         self.threads, self.storage_options = threads, storage_options
-        self.links: dict[str, list[_Link]] = {}  # by directory
+        self.links: dict[str, dict[bytes, list[_Link]]] = {}  # by directory and fingerprint: chains may be long
         self.used: set[Any] = set()  # no file is looked at twice, so no chain goes round
         self.seen: list[str] = []
 
@@ -111,19 +122,24 @@ class _Search:
         path = os.fsdecode(delta.name or "")
         directory = os.path.dirname(path)
         if directory not in self.links:
-            names = sorted(x for x in os.listdir(directory or ".") if x.endswith(SUFFIX))
-            self.links[directory] = [x for x in map(_look_at, (os.path.join(directory, x) for x in names)) if x is not None]
-            _measure(self.links[directory])
+            self.links[directory] = _list_links(directory)
+        links = self.links[directory]
         named = os.path.join(directory, name)
-        links = [*self.links[directory], *filter(None, [_look_at(named) if name and not name.endswith(SUFFIX) else None])]
+        other = _look_at(named) if name and not name.endswith(SUFFIX) else None
+        if other is not None:
+            links.setdefault(other.fingerprint, []).append(other)
         found = os.stat(path)
         own = found.st_dev, found.st_ino
         self.used.add(own)
-        for link in sorted(links, key=lambda x: (x.depth, x.path != named)):  # the shortest chain
-            if link.fingerprint == delta.base_fingerprint and link.file not in self.used:
-                return self.open(link.path)
-            if link.file != own:
-                self.seen.append(f"{link.path} ({link.fingerprint.hex()[:16]})")
+
+        def order(link: _Link) -> tuple[int, bool]:  # the shortest chain first
+            return link.depth, link.path != named
+
+        fitting = [x for x in links.get(delta.base_fingerprint or b"", ()) if x.file not in self.used]
+        if fitting:
+            return self.open(min(fitting, key=order).path)
+        seen = sorted((x for same in links.values() for x in same if x.file != own), key=order)
+        self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
         for file in (named, named.removesuffix(SUFFIX)):
             base = Base._of_safetensors(file, self.threads) if name else None
             if base is not None and base.fingerprint == delta.base_fingerprint:

@@ -84,9 +84,9 @@ class Reader:
     """An LMC file that is open for reading; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
 
     source: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek. base: what a delta was made
-    against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not read. A base that is a delta
-    itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it is found beside the file, by
-    its fingerprint, and so are the bases that it needs itself. threads: None is as many as there are, at most 8.
+    against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not read. "auto": it is found
+    beside the file, by its fingerprint. If the base is a delta itself, its own bases are found beside it, unless it is a
+    Reader that has them: base=open("m2.lmc", base="elsewhere/m1.lmc"). threads: None is as many as there are, at most 8.
     framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for
     files of strangers. storage_options: for fsspec; for http: headers by name, or "headers", and "timeout" (30): seconds
     without a byte.
@@ -561,16 +561,20 @@ class Slice:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
         return self.info.shape
 
     @property
     def dtype(self) -> str:
+        """Of its elements, such as "BF16"."""
         return self.info.dtype
 
     def get_shape(self) -> list[int]:
+        """`shape`, as safetensors gives it."""
         return list(self.info.shape)
 
     def get_dtype(self) -> str:
+        """`dtype`, as safetensors gives it."""
         return self.info.dtype
 
     def __getitem__(self, index: Any) -> Any:

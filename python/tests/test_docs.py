@@ -1,10 +1,16 @@
 """README.md and docs/python.md, word for word: their Python blocks, in their order, in one program each. An example."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import lmc_codec
+
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 def blocks_of(page):
@@ -13,6 +19,9 @@ def blocks_of(page):
 
 def test_the_readme(tmp_path):
     (block,) = blocks_of("README.md")
+    (installed,) = re.findall(r"^pip install ([^#\n]*)", README.read_text(), re.MULTILINE)
+    needed = set(re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
+    assert needed - {"lmc_codec"} == set(installed.split()) - {"./python"}
     (tmp_path / "page.py").write_text(block + "assert (rows == (array * 1.001)[100:200]).all()\n")
     said = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
@@ -28,6 +37,14 @@ def test_the_page(tmp_path):
     assert "wrong base" in said.stdout and "measure='update'" in said.stdout
     sizes = {path.stem: path.stat().st_size for path in tmp_path.glob("*.lmc")}
     assert sizes["step-1"] < 0.68 * 2 * (4000 * 256 + 256 * 257) and sizes["step-2"] < 0.2 * sizes["step-1"]
+
+
+def test_docstrings():
+    """help() says something of all that is public."""
+    for public in (getattr(lmc_codec, name) for name in lmc_codec.__all__):
+        own = vars(public).items() if inspect.isclass(public) else ()
+        methods = {name: x for name, x in own if not name.startswith("_") and (callable(x) or isinstance(x, (property, classmethod)))}
+        assert [name for name, x in {"": public, **methods}.items() if not x.__doc__] == [], public
 
 
 def test_the_example_of_a_series(tmp_path):

@@ -1,6 +1,7 @@
 """What goes wrong in reading says what, and of which file."""
 
 import io
+import os
 import pathlib
 
 import fsspec
@@ -22,9 +23,11 @@ def chain(tmp_path, monkeypatch):
 
 
 def test_a_base_whose_base_is_missing(chain):
+    os.rename("m1.lmc", "elsewhere")
     for base in ("m2.lmc", lmc.open("m2.lmc")):
-        with pytest.raises(lmc.MissingBaseError, match=r"^m2.lmc .*open\('m2.lmc', base="):
+        with pytest.raises(lmc.MissingBaseError, match=r"^m2.lmc .*open\('m2.lmc', base=.*m2.lmc: needs the base .*named 'm1.lmc'"):
             load_file("m3.lmc", base=base)
+    os.rename("elsewhere", "m1.lmc")
     assert np.array_equal(load_file("m3.lmc", base=lmc.open("m2.lmc", base="m1.lmc"))["a"], chain + 2)
     assert np.array_equal(load_file("m2.lmc", base={"a": chain})["a"], chain + 1)
     save_file({"a": chain}, "m4.lmc", base=lmc.open("m2.lmc", base={"a": chain}))
