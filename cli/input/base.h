@@ -211,7 +211,7 @@ void close_base(struct base *b);
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                           const struct options *o);
 
-/* The tensors of the file, as far as its format tells. */
+/* The file's parsed container; an empty one if it has none. */
 const struct container *container_of(const struct base_file *f);
 
 /* Refuses an output (NULL: none) that would replace one of the files. */
