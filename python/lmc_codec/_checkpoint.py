@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import torch
 
 from . import _arrays, _lmc
+from ._base import starts_safetensors
 from ._errors import ChangedError, NotFoundError
 from ._lmc import printable
 from ._reader import open as open_reader
@@ -241,7 +242,8 @@ def load_checkpoint(
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
         errors: list[BaseException] = []
         buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
-        if not buffered.peek(4).startswith((b"PK\3\4", b"\x80")):
+        start = buffered.peek(10)
+        if starts_safetensors(start[:10]) or not start.startswith((b"PK\3\4", b"\x80")):  # the length of a header may begin so
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         try:
             return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)

@@ -6,7 +6,7 @@ import os
 
 from . import _arrays, _lmc
 from ._arguments import check_progress, count_threads, level_number
-from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError
+from ._errors import LimitError, OutputTooSmallError, UnsupportedError, WrongBaseError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -127,7 +127,11 @@ def decompress(
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(f"the bytes of an LMC file are needed, not {type(data).__name__}: lmc_codec.open reads files")
     threads = count_threads(threads)
-    plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
+    try:
+        plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
+    except LimitError as error:
+        error.args = (str(error).replace("max_total_size", "max_size"),)  # as it is called here
+        raise
     if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:
         raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")
     file = plain.files[0]

@@ -112,7 +112,7 @@ def get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any, most: int,
 
 def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any], base: Base, staging: int) -> None:
     """In place. All is decoded once before, to be checked: whatever is refused has changed nothing. What others predict, as
-    twins, is made then: it could not be when they have changed."""
+    twins, is made then: it could not be when they have changed. Where the base has one tensor by several names, all is."""
     if reader._find_views():
         raise UnsupportedError(f"{reader.name}: it has files of torch.save(), whose tensors may be views: take decode='cpu'")
     known = {name: (dtype, shape) for name, dtype, shape, _ in base._items}
@@ -121,10 +121,12 @@ def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any], b
             what = f"{reader.name or 'the delta'}: {reader._what(x)}: none of the tensors has that name, dtype and shape"
             raise UnsupportedError(f"{what}, so it cannot be changed in place: load_file(..., base=tensors) makes a new one")
     at = _find_device(next((t.device for t in tensors.values()), None))
+    places = [tensors[name].data_ptr() for name in known if tensors[name].nbytes]
+    is_tied = len(set(places)) < len(places)
     with _use(at, staging) as cuda:
         made = {
             x.name: _arrays.new_torch(x.dtype, x.shape, device=at) for x in infos
-            if not cuda.can_read_in_place(reader._object, x.file_number, x.offset, x.size)
+            if is_tied or not cuda.can_read_in_place(reader._object, x.file_number, x.offset, x.size)
         }
         _read(cuda, at, reader, infos, [made[x.name].data_ptr() if x.name in made else 0 for x in infos])
         rest = [x for x in infos if x.name not in made]

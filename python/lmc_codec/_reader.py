@@ -418,10 +418,16 @@ class Reader:
         for name in [n for n in self if not self._is_archive_part(n)] if names is None else names:
             x, base = self.info(name), bases.get(name)
             bits = _arrays.BITS.get(x.dtype, 0)
-            is_plain = x.strides is None and not x.flags and bits in (8, 16, 32, 64)
-            if not is_plain or base is None or (x.dtype, x.shape) != base[1][1:3]:
-                why = "the base has none of that name, dtype and shape" if is_plain else "it is a view, or not of 1, 2, 4 or 8 bytes each"
-                raise UnsupportedError(f"{self._what(x)}: {why}, so its changes cannot be listed: read all of it")
+            why = ""
+            if bits not in (8, 16, 32, 64):
+                why = "its elements are not of 1, 2, 4 or 8 bytes each"
+            elif x.strides is not None or x.flags or (base is None and not x.fingerprint):
+                why = "it is a view: PyTorch has it as a part, another order or another name of what is stored"
+            elif base is None or (x.dtype, x.shape) != base[1][1:3]:
+                why = "the base has none of that name, dtype and shape"
+            if why or base is None:
+                todo = "give names= without it, and read all of it by get()"
+                raise UnsupportedError(f"{self._what(x)}: {why}, so its changes cannot be listed: {todo}")
             dtype = _arrays.torch_dtype(x.dtype) if framework == "torch" else _arrays.numpy_dtype(x.dtype)
             if x.fingerprint != base[1][5]:
                 found.append((x, bits // 8, dtype, base[0], base[1][3]))

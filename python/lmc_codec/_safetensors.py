@@ -41,7 +41,7 @@ class safe_open:
             filename, framework, device, backend, base=base, threads=threads, storage_options=storage_options
         )
         if isinstance(self._reader, Reader) and self._framework is None:
-            raise LMCError(f"framework {framework} is invalid")
+            raise _wrong_framework(framework, "bytes")
         if isinstance(self._reader, Reader) and device != "cpu" and self._framework == "torch":
             self._device = _device(device)
 
@@ -82,6 +82,11 @@ class safe_open:
     def get_slice(self, name: str) -> Slice | Any:
         """A tensor of which parts are read by indexing it."""
         return self._open().get_slice(name, framework=self._framework, device=self._device)
+
+
+def _wrong_framework(framework: Any, *more: str) -> LMCError:
+    names = [name for name, ours in _arrays.FRAMEWORKS.items() if ours in ("torch", "numpy", *more)]
+    return LMCError(f"framework {framework} is invalid (expected one of: {', '.join(names)})")
 
 
 def _device(device: Any) -> Any:
@@ -127,7 +132,7 @@ class _Safetensors:
         elif self._framework in ("numpy", "torch"):
             self._data = memoryview(_read_all(source, storage_options))
         else:
-            raise LMCError(f"framework {framework} is invalid")
+            raise _wrong_framework(framework)
         rows, why = _lmc.find_tensors(self._data, len(self._data), "")
         if why is not None and self._file is None:
             raise CorruptError(f"this is damaged, or no safetensors file: {why}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ._arguments import check_bytes, check_choice
+from ._base import Base
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._errors import ArgumentError
 from ._lmc import printable
@@ -50,12 +51,34 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
     return start, start + n * t.element_size()
 
 
-def _check(tensors: Mapping[str, torch.Tensor]) -> None:
-    if not isinstance(tensors, dict):
+def _find_tied(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Names that are of the very same tensor, in groups of two and more."""
+
+    def identity(name: str) -> tuple[Any, ...]:
+        t = tensors[name]
+        return t.data_ptr(), t.dtype, t.shape, t.stride(), t.is_conj(), t.is_neg()
+
+    order = {name: i for i, name in enumerate(tensors)}
+    groups = [sorted(group, key=lambda name: (_span(tensors[name]), order[name])) for group in _find_shared(tensors) if len(group) > 1]
+    for first, *others in groups:
+        for name in others:
+            if identity(name) != identity(first):  # those between are `first`, so these two overlap
+                what = f"tensors {printable(repr(first))} and {printable(repr(name))}"
+                raise ValueError(f"{what} share memory, but are not the same tensor: give one of them, or a clone")
+    return groups
+
+
+def _check_types(tensors: Mapping[str, torch.Tensor], kind: type = dict) -> None:
+    if not isinstance(tensors, kind):
         raise ValueError(f"Expected a dict of [str, torch.Tensor] but received {type(tensors)}")
     for name, t in tensors.items():
         if not isinstance(t, torch.Tensor):
             raise ValueError(f"Key `{printable(name)}` is invalid, expected torch.Tensor but received {type(t)}")
+
+
+def _check(tensors: Mapping[str, torch.Tensor]) -> None:
+    _check_types(tensors)
+    for name, t in tensors.items():
         if t.device.type == "meta":
             raise ValueError(f"tensor {printable(repr(name))}: is on meta: it has a shape, but no data")
     sparse = [name for name, t in tensors.items() if t.layout != torch.strided]
@@ -147,28 +170,62 @@ def apply_file(
 ) -> None:
     """Makes of tensors, which a delta was made against, what the delta holds, in place. What is refused, as a wrong base or
     damage is, changes nothing. decode: "gpu" (experimental): where they are, staging as of load_file; "cpu" takes a
-    copy of them to the CPU."""
+    copy of them to the CPU. Names of the very same memory (tied weights) are one tensor: what the delta says of one of
+    them is for all, and an error if it says something else of another."""
     check_choice("decode", decode, "cpu", "gpu")
-    if any(len(group) > 1 for group in _find_shared(tensors)):
-        raise ValueError("tensors share memory: give one of the names of each")
-    base: Any
-    if decode == "gpu":
-        from . import _gpu
-
-        name, t = next(iter(tensors.items()), ("", None))
-        base = _gpu.make_base(tensors, None if t is None else t.device, staging, f"tensor {printable(repr(name))}")
-    else:
-        base = {name: t.detach().cpu() for name, t in tensors.items()}
+    _check_types(tensors, Mapping)
+    tied, wanted = _find_tied(tensors), None
+    left_out: list[set[str]] = [set()]  # names that the base lacks, perhaps
+    if tied:
+        with Reader(filename, threads=1, storage_options=storage_options) as reader:
+            wanted, stored = reader.base_fingerprint, {x.name for file in reader.files for x in file.tensors}
+        as_delta = [sorted(group, key=lambda name: name not in stored)[1:] for group in tied]
+        # if it has untied some, the base has the first ones, as torch.save() does it
+        left_out = [{name for names in as_delta for name in names if name not in stored}, {name for group in tied for name in group[1:]}]
+    for out in left_out:
+        named = {name: t for name, t in tensors.items() if name not in out}
+        base = _make_base(named, decode, staging, threads)
+        if base.fingerprint == wanted:
+            break
     with Reader(filename, base=base, threads=threads, framework="torch", storage_options=storage_options) as reader:
         if reader.base_fingerprint is None:
             raise ArgumentError(f"{reader.name or 'this'} is no delta: load_file() reads it")
+        once = {name: None for name in reader if not reader._is_archive_part(name)}
+        for group in tied:
+            first, *others = sorted(once.keys() & group, key=lambda name: (name not in named, name)) or [""]
+            for name in others:
+                _check_equal(reader, first, name)
+                del once[name]
         if decode == "gpu":
-            infos = [reader.info(name) for name in reader if not reader._is_archive_part(name)]
-            return _gpu.apply(reader, infos, tensors, base, staging)
-        for name, indices, values in list(reader.changes()):
+            from . import _gpu
+
+            return _gpu.apply(reader, [reader.info(name) for name in once], tensors, base, staging)
+        for name, indices, values in list(reader.changes(once)):
             t = tensors[name].detach()
             integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
             t.view(-1).view(integers)[indices.long().to(t.device)] = values.view(integers).to(t.device)
+
+
+def _make_base(tensors: Mapping[str, torch.Tensor], decode: Decode, staging: int, threads: int | None) -> Base:
+    if decode == "cpu":
+        return Base(_on_cpu(tensors), threads=threads)
+    from . import _gpu
+
+    name, t = next(iter(tensors.items()), ("", None))
+    return _gpu.make_base(tensors, None if t is None else t.device, staging, f"tensor {printable(repr(name))}")
+
+
+def _check_equal(reader: Reader, a: str, b: str) -> None:
+    """That two names of one tensor become equal. A view of a file of torch.save() has no fingerprint."""
+    x, y = reader.info(a), reader.info(b)
+    is_equal = (x.dtype, x.shape) == (y.dtype, y.shape)
+    if is_equal and x.fingerprint and y.fingerprint:
+        is_equal = x.fingerprint == y.fingerprint
+    elif is_equal and (x.file_number, x.offset, x.strides, x.flags) != (y.file_number, y.offset, y.strides, y.flags):
+        is_equal = reader.get(a, file=x.file, framework="bytes") == reader.get(b, file=y.file, framework="bytes")
+    if not is_equal:
+        what = f"{reader.name or 'the delta'}: it has different values for tensors {a!r} and {b!r}"
+        raise ArgumentError(f"{what}, which share their memory here: give clones of them")
 
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, torch.Tensor]:

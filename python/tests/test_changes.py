@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from lmc_codec import _lmc, _reader
-from lmc_codec.torch import load_file, save_file
+from lmc_codec.torch import load_file, save_checkpoint, save_file
 from safetensors.torch import save_file as save_safetensors
 
 FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn)
@@ -204,6 +204,24 @@ def test_refused_before_anything_is_read(step, tmp_path):
         reader.changes()
     with lmc_codec.open(d / "new.lmc") as reader, pytest.raises(lmc_codec.MissingBaseError, match="base="):
         reader.changes()
+
+
+def test_views(tmp_path):
+    """Of a file of torch.save(), which stores them as parts of others: what to do is said, and works."""
+    w = torch.randn(70, 90)
+    state = {"w": w, "t": torch.randn(50, 40).T, "also": w, "part": w[3:7]}
+    save_checkpoint(state, tmp_path / "0.lmc")
+    w[5] += 1
+    state["t"][2] += 1
+    save_checkpoint(state, tmp_path / "1.lmc", base=tmp_path / "0.lmc")
+    with lmc_codec.open(tmp_path / "1.lmc", base="auto", framework="torch") as reader:
+        for name in "t", "also", "part":
+            text = f"tensor '{name}': it is a view: .* give names= without it, and read all of it by get"
+            with pytest.raises(lmc_codec.UnsupportedError, match=text):
+                reader.changes([name])
+            assert torch.equal(reader.get(name), state[name])
+        ((name, indices, values),) = reader.changes(["w"])
+        assert name == "w" and indices.tolist() == list(range(450, 540)) and torch.equal(values, w[5])
 
 
 def test_arguments(step):

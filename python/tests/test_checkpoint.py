@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lmc_codec
-from lmc_codec.torch import load_checkpoint, save_checkpoint
+from lmc_codec.torch import apply_file, load_checkpoint, save_checkpoint, save_file
 
 
 class Training:
@@ -108,6 +108,32 @@ def test_shared_memory_and_devices(tmp_path):
     assert again["a"].data_ptr() == again["b"].data_ptr() and again["t"].stride() == (1, 50)
 
 
+def test_tied_weights_in_place(tmp_path):
+    """A state's tensors that share memory, as the state has them; and a delta in which they do not any more."""
+
+    def state(shift=0, **more):
+        w = torch.arange(6400.0).view(100, 64) + shift
+        return {"e.weight": w, "h.weight": w, "g.weight": torch.arange(6400.0).view(100, 64) - 1, **more}
+
+    other = state()["g.weight"] + 1
+    save_checkpoint(state(), tmp_path / "0.lmc")
+    save_checkpoint(state(shift=1), tmp_path / "1.lmc", base=tmp_path / "0.lmc")
+    save_checkpoint(state(**{"g.weight": other, "h.weight": other}), tmp_path / "2.lmc", base=tmp_path / "0.lmc")
+    save_checkpoint(state(1, **{"g.weight": other, "h.weight": other}), tmp_path / "3.lmc", base=tmp_path / "0.lmc")
+    for step, wanted in (1, state(shift=1)), (2, state(**{"g.weight": other})):
+        weights = state()
+        apply_file(tmp_path / f"{step}.lmc", weights)
+        assert all(t.equal(wanted[name]) for name, t in weights.items()) and weights["e.weight"] is weights["h.weight"]
+    save_checkpoint(dict(reversed(state(1).items())), tmp_path / "4.lmc", base=tmp_path / "0.lmc")  # it stores the other name
+    weights = state()
+    apply_file(tmp_path / "4.lmc", weights)
+    assert weights["e.weight"].equal(state(1)["e.weight"])
+    weights = state()
+    with pytest.raises(lmc_codec.ArgumentError, match="3.lmc: it has different values for tensors 'e.weight' and 'h.weight'"):
+        apply_file(tmp_path / "3.lmc", weights)
+    assert all(t.equal(state()[name]) for name, t in weights.items())
+
+
 def test_the_rules_of_weights_only(tmp_path):
     save_checkpoint({"x": torch.zeros(3), "path": tmp_path}, tmp_path / "x.lmc")
     with pytest.raises(Exception, match="weights_only|Weights only"):
@@ -185,6 +211,14 @@ def test_what_cannot_be_loaded(tmp_path):
         w.add_bytes("two", b"2")
     with pytest.raises(lmc_codec.NotFoundError, match="has 2 files"):
         load_checkpoint(a)
+    found = set()
+    for n in range(0, 256, 8):  # safetensors makes the length of its header a multiple of 8: one begins with 0x80
+        save_file({"x" * (n + 1): torch.ones(3)}, a)
+        with lmc_codec.open(a) as r:
+            found.add(bytes(r.read(size=1)))
+        with pytest.raises(lmc_codec.NotFoundError, match=r"a.lmc: has no file of torch.save\(\): load_file\(\) reads other"):
+            load_checkpoint(a)
+    assert b"\x80" in found
 
 
 def test_names_that_are_not_its_own(tmp_path):

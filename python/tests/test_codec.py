@@ -264,7 +264,7 @@ def test_damage(weights):
         lmc.decompress(data[:-1])
     with pytest.raises(lmc.NotLMCError):
         lmc.decompress(b"PK\3\4" + bytes(100))
-    with pytest.raises(lmc.LimitError):
+    with pytest.raises(lmc.LimitError, match=r": max_size is 1000, and its files have \d+ bytes$"):
         lmc.decompress(data, max_size=1000)
 
 

@@ -18,7 +18,7 @@ import lmc_codec
 import pytest
 import torch
 from lmc_codec import _arrays, _gpu
-from lmc_codec.torch import apply_file, iterate, load_file, save_checkpoint, save_file
+from lmc_codec.torch import apply_file, iterate, load_file, save_checkpoint, save_file, save_model
 
 LIBRARIES = [Path(__file__).parents[2] / "build/gpu" / name for name in ("libcuda.so.1", "libnvrtc.so.12")]
 pytestmark = pytest.mark.skipif(not LIBRARIES[0].exists(), reason="the stand-ins for CUDA are not built: make gpu-stand-ins")
@@ -216,6 +216,50 @@ def test_apply_twins(gpu, checkpoints, decode):
     assert same(weights, x.before)
     apply_file(x.b, weights, decode=decode)
     assert same(weights, x.after) and places == {name: t.data_ptr() for name, t in weights.items()}
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.h = torch.nn.Embedding(1000, 301), torch.nn.Linear(301, 1000)  # blocks cross from one to the next
+        self.h.weight = self.e.weight
+
+
+@pytest.mark.parametrize("decode", ["cpu", "gpu"])
+def test_apply_tied_weights(gpu, tmp_path, monkeypatch, decode):
+    """Names of one tensor, of which the delta has one, or several: then a block of one may need the old bytes of another."""
+    model = Tied()
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    save_model(model, tmp_path / "sm0.lmc")
+    with torch.no_grad():
+        model.e.weight[::7] += 1
+    after = {name: t.clone() for name, t in model.state_dict().items()}
+    save_model(model, tmp_path / "sm1.lmc", base=tmp_path / "sm0.lmc")
+    save_file(after, tmp_path / "both.lmc", base=before)
+    save_file({**after, "h.weight": before["h.weight"]}, tmp_path / "differ.lmc", base=before)
+
+    def tied(**more):
+        tensors = gpu.lend({**{name: t for name, t in before.items() if name != "h.weight"}, **more})
+        return {**tensors, "h.weight": tensors["e.weight"]}
+
+    read, to_places = _gpu._read, []
+    monkeypatch.setattr(_gpu, "_read", lambda *x: (to_places.extend(x[-1]), read(*x)))
+    for path, is_in_place in ("sm1.lmc", decode == "gpu"), ("both.lmc", False):
+        weights = tied()
+        to_places.clear()
+        place = weights["e.weight"].data_ptr()
+        apply_file(tmp_path / path, weights, decode=decode)
+        assert same(weights, after) and weights["e.weight"].data_ptr() == weights["h.weight"].data_ptr() == place
+        assert (place in to_places) == is_in_place
+    weights = tied()
+    with pytest.raises(lmc_codec.ArgumentError, match="differ.lmc: it has different values for tensors 'e.weight' and 'h.weight'"):
+        apply_file(tmp_path / "differ.lmc", weights, decode=decode)
+    with pytest.raises(lmc_codec.WrongBaseError):
+        apply_file(tmp_path / "sm1.lmc", tied(**{"e.weight": after["e.weight"]}), decode=decode)
+    for other in weights["e.weight"][1:], weights["e.weight"].view(301, 1000), weights["e.weight"].view(torch.int32):
+        with pytest.raises(ValueError, match="tensors '[eh].weight' and 'part' share memory, but are not the same"):
+            apply_file(tmp_path / "sm1.lmc", {**weights, "part": other}, decode=decode)
+    assert same(weights, before)
 
 
 def test_it_stays_open(gpu, files):
@@ -497,6 +541,10 @@ def test_arguments(files):
             list(call(files.a, "cpu", decode="gpu"))
     with pytest.raises(ValueError, match="decode is"):
         apply_file(files.b, files.state, decode="GPU")
+    with pytest.raises(ValueError, match="Key `w` is invalid, expected torch.Tensor but received .*numpy.ndarray"):
+        apply_file(files.b, {"w": files.state["other"].numpy()})
+    with pytest.raises(ValueError, match="Expected a dict of .* but received .*Linear"):
+        apply_file(files.b, torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="decode='gpu' changes tensors on a GPU, and tensor '0.w' is on cpu: move all there"):
         apply_file(files.b, files.state, decode="gpu")
     with pytest.raises(ValueError, match="give device='cuda', not 'cpu'"):

@@ -167,8 +167,11 @@ def test_refusals(tmp_path):
     for function in (lambda f: f.get_tensor("zz"), lambda f: f.get_slice("zz")):
         with pytest.raises(lmc_codec.LMCError):
             function(lmc_codec.safe_open(path, "pt"))
-    with pytest.raises(lmc_codec.LMCError, match="framework xx is invalid"):
+    names = "pt, torch, pytorch, np, numpy"
+    with pytest.raises(lmc_codec.LMCError, match=rf"framework xx is invalid \(expected one of: {names}, bytes\)"):
         lmc_codec.safe_open(path, "xx")
+    with pytest.raises(lmc_codec.LMCError, match=rf"framework bytes is invalid \(expected one of: {names}\)"):
+        lmc_codec.safe_open(safetensors.torch.save({"a": t}), "bytes")
     with pytest.raises(lmc_codec.LMCError, match="device xx is invalid"):
         lmc_codec.safe_open(path, "pt", device="xx")
     with pytest.raises(FileNotFoundError):
