@@ -4079,14 +4079,14 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
- * slack. dst gets whole groups too, so it must not overlap the sides.
+ * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
+ * gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
- * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
- * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
- * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
+ * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4116,11 +4116,11 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64: both sides' next 16 bytes are in x, and one look-up
- * among the 32 takes the right ones. The tables have the places of eight elements; those of the
- * second eight depend on the number c of ones in the first: lmc__merge_high has them so that |high
- * - c| corrects both kinds. counts: ones in each byte of m; ones: in all up to it. A macro, for
- * clang wants the number of a lane to be a literal.
+/* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
+ * picks 16 of these 32. The tables have the places of eight elements. The places of the second
+ * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
+ * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -4138,7 +4138,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
+/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
  * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
  * two constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
@@ -4179,10 +4179,10 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 #if LMC__AVX2_TEXT
 
-/* 32 elements, in halves of 16, for byte shuffles see no more. With the mask's bits as bytes 0 or
- * -1, sums up to each element give minus the number of ones up to it, itself included, s:
+/* 32 elements, in halves of 16, because a byte shuffle works within 16 bytes. The mask's bits are
+ * bytes 0 or -1, so the sum s up to and including an element is minus the number of ones so far:
  *
- *     an element of the left   is number i + s     of its half's (no ones of its own)
+ *     an element of the left   is number i + s      of those that its half takes from the left
  *     one of the right         is number -s - 1 = ~s
  *
  *     i                0   1   2   3   4   5   6   7 ...     within the half
@@ -4191,9 +4191,9 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     i + sum          0   .   1   2   .   .   3   .         places in left
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
- * What stands at the dots does not matter: the blend takes the other side there. The second half's
- * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b. */
+ * The values at the dots do not matter: the blend takes the other side there. The first half takes
+ * 16 - half elements of the left list and half of the right one, and the second half goes on behind
+ * them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -4210,7 +4210,7 @@ LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const 
     return lmc__blend_avx2(one, r, l);
 }
 
-/* 64 elements, whose bits are m: two of those. */
+/* 64 elements, whose bits are m: twice 32. */
 LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint8_t *a,
                                           const uint8_t *b, __m256i l, __m256i r, int has_left,
                                           int has_right)
@@ -4277,8 +4277,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
- * has come to, so a load may begin at the list's end: all of the slack. */
+/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
+ * may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -13642,8 +13642,8 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 /* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
  * waves.
  *
- * Writer and restorer keep two buffers of each kind, and take turns. While wave w is coded, what
- * wave w - 1 has made is written, and what wave w + 1 will need is read:
+ * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
+ * the output of wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
@@ -13657,14 +13657,14 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
-     * begins here; 0: none does */
+    /* writer: if a RUN section begins here, the size of its header and body, which are before
+     * job.dst; else 0 */
     size_t head_size;
-    /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
+    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
     uint8_t *content;
-    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;     /* a reader's: number of its run */
-    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
+    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;           /* reader: number of its run */
+    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -13681,27 +13681,27 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part, of the other out */
-    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
+    lmc__wave wave;    /* without jobs: they are in `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
-     * so they are only compared */
+    lmc_task task;       /* is called for each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
+     * and they are only compared */
     int is_written;
-    /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
+    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
-     * most that is read beside one wave */
+    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
+     * read_portion: the most that is read beside one wave */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; bytes of files so far */
+    /* or NULL; gets the bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -13719,9 +13719,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
- * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
- * shrink, so jobs that are planned keep theirs. */
+/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
+ * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
+ * blocks of which only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -13738,8 +13738,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
+ * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -13769,8 +13769,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
- * NULL: pieces are summed up when they are decoded. */
+/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
+ * while they are decoded. NULL: pieces are summed up afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -13779,14 +13779,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. */
+/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
+ * all of these. If the block goes into several files, the part for each file has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -13803,8 +13803,8 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* The sums of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
- * Returns the CRC-32C of all that. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
+ * it only once, strip by strip, to a copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
@@ -13829,14 +13829,14 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's has all of it */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
     return crc;
 }
 
 /* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
  * since:
  *
- * - with hashes, of a copy, which is what is encoded;
+ * - with hashes, they are of a copy, and the copy is encoded;
  * - the sum of a block of planes is taken while it is encoded;
  * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
  *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
@@ -13861,7 +13861,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
@@ -13900,14 +13900,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
+/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task: one at a time, so that the sink gets bytes in order. */
+/* A task. One task writes all parts, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13916,8 +13916,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
- * nothing. */
+/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
+ * of the stream. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13932,7 +13932,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
+/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13941,8 +13941,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
- * of the bytes: of writing, of blocks, of reading. */
+/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
+ * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13972,7 +13972,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -13981,7 +13981,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block, whose header is there, uses only features that the file's header names. */
+/* Checks that the block uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
@@ -13990,7 +13990,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
+/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -14007,7 +14007,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -17835,42 +17835,42 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
- * sought. Where nothing is to be written, a delta can do without its base: of blocks that cannot be
- * decoded then the payload's CRC is compared, and what the index says of their files is believed.
+/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
+ * If nothing is to be written, a delta can do without its base. For blocks that cannot be decoded,
+ * only the CRC of the payload is checked; the facts of their files are taken from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds:
+ * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
+ * is cut by the end of one buffer is moved in front of the data in the other:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
- * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
- * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
- * if its stream is one file. begin_file and end_file come between waves.
+ * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the buffer to read to
+ * next still holds one of its blocks, and (3) before a section that refers to this snapshot. Blocks
+ * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
+ * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
  *
- * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
+ * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Only at
+ * the end, by the index, are names, sizes and fingerprints known to be right. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    /* with options.check_hashes: the body of the section that has them; those of what was
+    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
      * restored */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* what is there of it and not used yet: a part of coder.in[in_number] */
+    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one */
+    /* the other coder.in holds the bytes that follow, from next_room on; the room before them is
+     * for the rest of this one */
     int is_next_read;
     size_t next_room;
     /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
@@ -17883,18 +17883,18 @@ typedef struct lmc__restorer {
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
+    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
 
     /* -- the stream of files at hand: the last that is listed -- */
     uint64_t position; /* bytes of it in runs so far */
-    /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
-     * begun, whose bytes are being written. Each digester has half of the work: the planner plans
-     * pieces, the other one absorbs them. */
+    /* Numbers of two of its files: blocks of planned_file are being planned; `file` was begun, and
+     * its bytes are being written. Each has a digester: the planner plans pieces, the other one
+     * absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
@@ -17903,10 +17903,10 @@ typedef struct lmc__restorer {
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
- * are decoded, so these are more than a wave. */
+/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
+ * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those. */
+/* Size of the first read. Each later read is up to four times larger, up to that limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -17936,7 +17936,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* All of it is decoded, and must be written before the caller is told that it is complete. */
+/* The file is decoded. It must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -17957,8 +17957,8 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
- * up to there is written now. */
+/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
+ * all up to the last such end is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -17979,9 +17979,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Without threads what was decoded is written at
- * once. */
+/* Decodes the wave that is planned, which may be empty. Beside that it writes the bytes that the
+ * wave before has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
+ * are written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18012,20 +18012,20 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
- * the room there, which was for the blocks of another run. If nothing comes any more, nothing
- * changes. */
+/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
+ * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
+ * stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* Decoding reads, too, if no block of the wave is in the other buffer; if one was, the second
-     * wave, which is empty, does. */
+    /* Decoding reads, too, if no block of the wave is in the other buffer. If one was, a second,
+     * empty wave does the reading. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* which was for smaller blocks */
+    if (left > r->next_room) { /* it was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -18065,8 +18065,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
- * may have any size. */
+/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
+ * and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -18086,7 +18086,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
+/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -18102,9 +18102,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
- * not known yet of them the index gets room for. In place, blocks that have bytes of two files
- * could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. The
+ * index keeps room for what is not known yet. In place, blocks that have bytes of two files could
+ * not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18128,7 +18128,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* What follows is no run of this stream. Its last files may have no bytes. */
+/* The stream ends: no run of it follows. Its last files may have no bytes. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -18156,11 +18156,11 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
- * decoded over it. unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. A prediction is read to the place of the block, which
+ * will be decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; it must not cut one in two. What is
- * written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. Such
+ * blocks are read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18183,7 +18183,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
+    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -18210,8 +18210,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
- * delta has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, if it need not be decoded; or LMC_OK. A delta
+ * without its base cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -18221,8 +18221,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given: so all that is decoded or planned is written before its first prediction is read. */
+/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
+ * was given, so all blocks so far are decoded and written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -18264,9 +18264,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
- * files is what the index says. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked. Facts of files that
+ * could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18313,7 +18313,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. */
+/* Restores the whole stream. No byte may be left behind its trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;

@@ -4,9 +4,9 @@
  * A base is a snapshot, a file or a directory. Files are listed as for compressing: so they have
  * the fingerprint of the snapshot that they would become. Tensors are read only when they are
  * needed. A snapshot that is a delta has a base of its own: lmc walks down its chain to a whole
- * snapshot, and makes the links ready from there up. To restore a delta, lmc first tries to find
- * the tensors in a base of files by the delta's own tables (F-1 of foreign-bases.md), which needs
- * no parser.
+ * snapshot, and makes the links ready from there up (see the states below). To restore a delta, lmc
+ * first tries to find the tensors in a base of files by the delta's own tables (F-1 of
+ * foreign-bases.md), which needs no parser.
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
@@ -54,7 +54,7 @@ struct options;
 int list_base(struct listing *l, const char *name, const struct options *o);
 
 /* Finds for each entry its file in a snapshot, among n sorted by path: found[i], NULL for an entry
- * that is only a parent. 0: they do not fit. */
+ * that is only a parent. Returns 0 if the entries and files do not match. */
 int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                   const lmc_file **found);
 
@@ -82,10 +82,10 @@ enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offse
  * links below are closed. So a chain may have any length, and takes room for two restored snapshots
  * on the disk.
  *
- *   links   0 1 2 ... 63 | 64 ... 127 | 128        each | is a replica
+ *   links   0 1 2 ... 63 | 64 ... 127 | 128        at each | the link is restored to a scratch file
  */
 
-/* The most links that are read through. */
+/* The most links that one reader reads through. */
 #define MAX_LINKS 64
 
 struct replica {
@@ -94,7 +94,7 @@ struct replica {
     uint64_t *starts; /* where each file of the snapshot is in it */
 };
 
-/* Restores the snapshot, whose reader has its base. Errors are reported. */
+/* Restores the snapshot. Its reader must have its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
 int fail_replica(int error);
@@ -105,8 +105,8 @@ void free_replica(struct replica *r);
 #define BASE_KEY "lmc.base"
 
 struct base_file {
-    char *path, *full; /* in the snapshot; to open it */
-    struct stat st;    /* when it was identified */
+    char *path, *full; /* path: in the snapshot; full: to open it */
+    struct stat st;    /* taken when it was identified */
     lmc_file file;
     lmc_tensor *tensors;         /* the file's tensors, identified; or */
     struct container *container; /* as parsed, not identified; NULL: it has none */
@@ -120,14 +120,14 @@ struct base {
     struct base *next_found;
     struct bases *all;
     enum base_state state;
-    int is_archive; /* when open: a snapshot, else files */
-    int is_known;   /* to be a snapshot, by a look from outside: then its fingerprint is that */
-    int is_place;   /* a directory that has snapshots in it */
-    int is_used;    /* something is coded against it */
-    int is_visited; /* its own base is being looked for */
-    int is_target;  /* of lmc apply, which can handle a half-written file */
-    int is_damaged; /* a snapshot: it cannot be read */
-    int is_subject; /* the file that the user asks about: no copy may replace it */
+    int is_archive;       /* once it is open: a snapshot (1) or files (0) */
+    int is_known;         /* it was looked at and is an intact snapshot; fingerprint is set */
+    int is_place;         /* a directory that has snapshots in it */
+    int is_used;          /* something is coded against it */
+    int is_visited;       /* its own base is being looked for */
+    int is_target;        /* of lmc apply, which can handle a half-written file */
+    int is_damaged;       /* a snapshot: it cannot be read */
+    int is_subject;       /* the file that the user asks about: no copy may replace it */
     struct base *instead; /* if it is damaged: what is read instead (stand_in.c); NULL: nothing */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
@@ -136,12 +136,12 @@ struct base {
     lmc_base by_reader;      /* for an archive: source reads from this */
     struct replica replica;  /* or this, if it has too many links below */
     lmc_salvage *salvage;    /* or this, when it has turned out to be damaged (read_intact) */
-    size_t n_links;          /* links that are read through, without this one */
+    size_t n_links;          /* links below that readers pass; this one is not counted */
     struct base_file *files; /* of a base of files */
     size_t n_files, room;
-    /* The same files by the tables of deltas, identified: a list. */
+    /* A list of views: the same files, identified by the tables of deltas. */
     struct base *views, *next;
-    struct opened opened; /* one of them */
+    struct opened opened; /* one of the files */
 };
 
 /* Finds out whether it is an archive, and for a snapshot whether it is a delta. */
@@ -153,8 +153,8 @@ int identify_base(struct base *b, const struct options *o);
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct options *o);
 
-/* The view of a base of files that the delta needs; NULL: there is none, or *code is set. The first
- * way of foreign-bases.md, also for a base that was looked at before in the second way. */
+/* The view of a base of files that the delta needs; NULL: there is none, or *code is set. It is by
+ * the delta's tables (F-1), also if the base was identified before by its container (F-2). */
 struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
@@ -199,19 +199,19 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
 struct base *add_base(struct bases *bases, const char *name);
 
 /* Checks that the bases have not changed since they were identified. Call it before an output gets
- * its name. */
+ * its final name. */
 int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
 void close_base(struct base *b);
 
-/* Opens what is at path: a snapshot, or files that have tensors (a->plain is not NULL then), or a
- * directory of them, which are those of p. Only headers are read. Close it in any case, by
+/* Opens path: a snapshot; or a file with tensors, or a directory of such files (then a->plain is
+ * not NULL, and p has the files). Only headers are read. Close both in any case, by
  * close_archive() and close_base(). */
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                           const struct options *o);
 
-/* What the file holds, as far as its format tells. */
+/* The file's parsed container; an empty one if it has none. */
 const struct container *container_of(const struct base_file *f);
 
 /* Refuses an output (NULL: none) that would replace one of the files. */

@@ -4,7 +4,7 @@
  *   init_restore -> run_restore -> finish_restore, or discard_restore -> free_restore
  *
  * A snapshot of one file without a path becomes a file (sys/output.h), any other a tree
- * (restored_tree.h). Which of them it is shows when the first file begins; until then `started` is
+ * (restored_tree.h). Only when the first file begins is it known which; until then `started` is
  * 0 and there is nothing to undo. Errors are reported.
  */
 #pragma once
@@ -20,29 +20,29 @@ struct source;
 
 /* A file of several names. */
 struct one_file {
-    const char *target;  /* what its hard links name */
-    const char *written; /* the name by which it was written to a stream of tar; NULL: it was not */
+    const char *target;  /* the name that its hard links give */
+    const char *written; /* its name in the tar stream; NULL: it is not written yet */
 };
 
 struct restore {
-    struct second_look again; /* for standard output; first, as restore_source() wants it */
+    struct second_look again; /* for standard output; must be first, for restore_source() */
     const struct options *o;
     const char *input;             /* its name */
-    const struct stat *input_stat; /* of a regular file; or NULL */
+    const struct stat *input_stat; /* if it is a regular file; or NULL */
     int is_tree, started;
     int is_tar;        /* a tree that goes to standard output, as a stream for tar */
-    struct output out; /* not of a tree */
+    struct output out; /* unless is_tree */
     struct attributes attributes;
     struct restored_tree tree; /* its target is that of a file, too */
-    int fd_again;              /* of a file to read again what others repeat; -1: none is open */
+    int fd_again;              /* a restored file whose bytes are needed again; -1: none */
     size_t again_number;
     struct links links;
-    struct links ahead;         /* as the index has them, of a stream of tar */
-    struct one_file *one_files; /* sorted by target; of one file as many as it has links */
+    struct links ahead; /* for tar output: the links, read from the index before the files */
+    struct one_file *one_files; /* sorted by target; one for each hard link */
     size_t n_one_files;
-    int is_skipped;         /* the file at hand: it was written by another name */
+    int is_skipped; /* the current file: its content was already written under another name */
     struct seen_files seen; /* all files so far */
-    lmc_file *directories;  /* of a tar stream, where they come last; the paths are our own */
+    lmc_file *directories;  /* for tar output, where they come last; the paths are copies */
     size_t n_directories, room_for_directories;
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
@@ -50,7 +50,7 @@ struct restore {
     /* Nothing is written, but all is checked (lmc -t) */
     int is_checked, has_hashes;
     uint64_t n_files;
-    char *made_with; /* what the base was called; NULL: it does not say */
+    char *made_with; /* the base's name when the delta was made; NULL: unknown */
 };
 
 /* target: NULL for standard output; it and the others must outlive the restore. */
@@ -68,8 +68,8 @@ void discard_restore(struct restore *r);
 
 void free_restore(struct restore *r);
 
-/* What the snapshot does not say, because its source was a pipe, is taken from the snapshot's own
- * file. */
+/* Sets the owner to that of the .lmc file; also mode and time, if the snapshot has none of these
+ * (its source was a pipe). */
 void complete_attributes(struct attributes *a, const struct stat *input);
 
 /* Opens the snapshot at path ("-": standard input). To be closed in any case. */
@@ -79,8 +79,8 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
  *
  *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
  *
- * What the old header of 512 bytes cannot hold (long names, sizes of 8 GiB and more, times before
- * 1970 or with fractions) stands in an extended header before it. All functions return 0 or errno.
+ * The old header of 512 bytes cannot hold long names, sizes of 8 GiB and more, nor times before
+ * 1970 or with fractions. An extended header before it holds them. Functions return 0 or errno.
  */
 
 /* The header; the file's size must be known. */
@@ -89,7 +89,7 @@ int tar_begin(struct output *out, const lmc_file *file);
 /* Fills up the file's last record. */
 int tar_end(struct output *out, const lmc_file *file);
 
-/* A link. target: what a symbolic one says, or of a hard one the path of a file before it. */
+/* A link. target: the text of a symbolic link; for a hard link, the path of an earlier file. */
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target);
 
 int tar_finish(struct output *out);

@@ -82,7 +82,7 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     return code;
 }
 
-/* To be called after the source was compared with the file on the disk. */
+/* Removes the source, which must have been compared with its snapshot on the disk. */
 static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
                            const struct options *o)
 {
@@ -96,8 +96,8 @@ static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
     return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
 }
 
-/* Restores the snapshot and compares. may_lack: a part of the source may be gone; may_lose: see
- * verify_snapshot */
+/* Restores the snapshot and compares it with the source. may_lack: a part of the source may be
+ * gone; may_lose: see verify_snapshot */
 static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
                            int may_lose, const struct options *o)
 {
@@ -109,7 +109,7 @@ static int verify_newcomer(const struct newcomer *c, const char *snapshot, int m
     return code;
 }
 
-/* What the next one is coded against; NULL: nothing. */
+/* The base of the next snapshot; NULL: it needs none. */
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
     const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
@@ -124,7 +124,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
 
-/* Whether two names are of one row: the text before the first digits that differ is the same. */
+/* Whether two names belong together: the text before the first digits that differ is the same. */
 static int are_alike(const char *a, const char *b)
 {
     size_t i = 0;
@@ -133,7 +133,7 @@ static int are_alike(const char *a, const char *b)
     return is_digit(a[i]) && is_digit(b[i]);
 }
 
-/* Warns of snapshots that come in another order than they were made: their deltas are larger. */
+/* Warns if a snapshot is older than its base by its number: such deltas are larger. */
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {
@@ -145,7 +145,7 @@ static void say_backwards(const struct series *s, const struct snapshot *e,
             base->name);
 }
 
-/* Makes the file; *is_made: it is there, and is ours. */
+/* Makes the snapshot's file; *is_made: the file is there, and this command has made it. */
 static int make_snapshot(const struct series *s, const struct newcomer *c, struct snapshot *e,
                          int verifies, int *is_made)
 {
@@ -173,8 +173,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     return code;
 }
 
-/* Reserves the name, makes the snapshot, confirms it, removes the source if asked: each step begins
- * when the disk has the one before. */
+/* Reserves the name, makes the snapshot, confirms it, and removes the source if asked. Each step
+ * begins when the one before is on the disk. */
 static int add_newcomer(struct series *s, const struct newcomer *c, const char *name, int verifies)
 {
     const char *source = base_name(c->path);
@@ -201,8 +201,8 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, s->o) : code;
 }
 
-/* The series has a snapshot of this source already. What a kill has left of the source is removed
- * if it is the same. */
+/* The series has a snapshot of this source already. With --rm a kill may have left files of the
+ * source: they are removed if they equal the snapshot. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -224,14 +224,14 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     return code == CODE_OK ? remove_newcomer(c, e, s->o) : code;
 }
 
-/* Another lmc that watches has added it while this one waited. */
+/* Whether another watch has added the source while this one waited. */
 static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
 {
     struct stat st;
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
-/* is_watched: called by watch, which accepts that another one has added it meanwhile. */
+/* is_watched: called by a watch, so it is no error if another one has added it meanwhile. */
 static int add_source_to_series(const char *path, const char *name, int is_watched,
                                 const struct options *o)
 {
@@ -240,7 +240,7 @@ static int add_source_to_series(const char *path, const char *name, int is_watch
     int code = check_newcomer(path, o), is_done;
     if (code != CODE_OK) return code;
     code = open_series(&s, TO_CREATE, o);
-    if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
+    if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* a removed name may be used again */
     const struct snapshot *e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, o);
@@ -276,15 +276,15 @@ int series_add(const struct options *o)
 struct watched {
     char *name;
     uint64_t digest;
-    double since; /* when it was first seen so, by the clock of this machine */
-    double tried; /* when adding it last failed; 0: never */
-    int is_told;  /* it is left there for good */
-    int is_awaited;
+    double since;   /* when it was first seen in this state, by the clock of this machine */
+    double tried;   /* when adding it last failed; 0: never */
+    int is_told;    /* the user was told that it is left there */
+    int is_awaited; /* another program has it open for writing; the user was told */
 };
 
 struct watch {
     const struct options *o;
-    const char *source; /* its name */
+    const char *source; /* the directory's name */
     struct watched *list;
     size_t n;
 };
@@ -295,7 +295,7 @@ static void free_watched(struct watched *list, size_t n)
     free(list);
 }
 
-/* Links are passed over: "latest" is one, as a rule. */
+/* Links are skipped, as "latest" is usually one. */
 static int is_watched(const struct watch *w, const char *name)
 {
     struct stat st;
@@ -331,9 +331,9 @@ static int list_watched(struct watch *w)
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
-/* It has not changed for the settle time, as seen from here. With --once there is only one look,
- * and the file's own times and the clock must do: either may be wrong. is_added: if it is empty, a
- * kill has left it so. */
+/* Whether it has not changed for the settle time, as seen from here. With --once there is only one
+ * look, so the file's own times and the clock must be trusted, though either may be wrong.
+ * is_added: then it may be empty, as a kill may have left it so. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k, int is_added)
 {
     double settle = (double)w->o->settle, age;
@@ -349,7 +349,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     return k->is_whole && (k->n_files || is_added) && (age >= settle || now() - e->since >= settle);
 }
 
-/* Nothing is left to do: it is in the series, and is not to be removed. */
+/* Whether nothing is left to do: it is in the series, and need not be removed. */
 static int is_finished(const struct watch *w, struct watched *e, const char *path,
                        const struct snapshot *added)
 {
@@ -371,7 +371,7 @@ static int is_finished(const struct watch *w, struct watched *e, const char *pat
     return 1;
 }
 
-/* What has not changed for a time may have a writer that pauses. */
+/* A file that has not changed for a time may have a writer that pauses. */
 static int is_left_to_writer(struct watched *e, const char *path, const struct look *k)
 {
     if (k->is_written && !e->is_awaited)
@@ -405,7 +405,7 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
     return code;
 }
 
-/* Adds all that are settled. *is_fatal: there is no point in going on. */
+/* Adds all settled entries. *is_fatal: the watch must end. */
 static int watch_once(struct watch *w, int *is_fatal)
 {
     struct series s;

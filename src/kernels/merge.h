@@ -21,14 +21,14 @@
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
  * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
- * slack. dst gets whole groups too, so it must not overlap the sides.
+ * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
+ * gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
- * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
- * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
- * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
+ * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -58,11 +58,11 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 }
 
 #if LMC__NEON
-/* Elements [16 j, 16 j + 16) of a step of 64: both sides' next 16 bytes are in x, and one look-up
- * among the 32 takes the right ones. The tables have the places of eight elements; those of the
- * second eight depend on the number c of ones in the first: lmc__merge_high has them so that |high
- * - c| corrects both kinds. counts: ones in each byte of m; ones: in all up to it. A macro, for
- * clang wants the number of a lane to be a literal.
+/* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
+ * picks 16 of these 32. The tables have the places of eight elements. The places of the second
+ * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
+ * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -80,7 +80,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
-/* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
+/* Steps of 64 elements. A constant fills its half of x once, so any place in it is right. The
  * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
  * two constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
@@ -121,10 +121,10 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
 
 #if LMC__AVX2_TEXT
 
-/* 32 elements, in halves of 16, for byte shuffles see no more. With the mask's bits as bytes 0 or
- * -1, sums up to each element give minus the number of ones up to it, itself included, s:
+/* 32 elements, in halves of 16, because a byte shuffle works within 16 bytes. The mask's bits are
+ * bytes 0 or -1, so the sum s up to and including an element is minus the number of ones so far:
  *
- *     an element of the left   is number i + s     of its half's (no ones of its own)
+ *     an element of the left   is number i + s      of those that its half takes from the left
  *     one of the right         is number -s - 1 = ~s
  *
  *     i                0   1   2   3   4   5   6   7 ...     within the half
@@ -133,9 +133,9 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     i + sum          0   .   1   2   .   .   3   .         places in left
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
- * What stands at the dots does not matter: the blend takes the other side there. The second half's
- * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b. */
+ * The values at the dots do not matter: the blend takes the other side there. The first half takes
+ * 16 - half elements of the left list and half of the right one, and the second half goes on behind
+ * them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -152,7 +152,7 @@ LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const 
     return lmc__blend_avx2(one, r, l);
 }
 
-/* 64 elements, whose bits are m: two of those. */
+/* 64 elements, whose bits are m: twice 32. */
 LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint8_t *a,
                                           const uint8_t *b, __m256i l, __m256i r, int has_left,
                                           int has_right)
@@ -219,8 +219,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
- * has come to, so a load may begin at the list's end: all of the slack. */
+/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
+ * may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)

@@ -15,8 +15,8 @@
 /* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
  * waves.
  *
- * Writer and restorer keep two buffers of each kind, and take turns. While wave w is coded, what
- * wave w - 1 has made is written, and what wave w + 1 will need is read:
+ * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
+ * the output of wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
@@ -30,14 +30,14 @@
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: bytes before job.dst that hold the header and the body of the RUN section which
-     * begins here; 0: none does */
+    /* writer: if a RUN section begins here, the size of its header and body, which are before
+     * job.dst; else 0 */
     size_t head_size;
-    /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
+    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
     uint8_t *content;
-    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;     /* a reader's: number of its run */
-    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
+    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;           /* reader: number of its run */
+    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -54,27 +54,27 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part, of the other out */
-    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
+    lmc__wave wave;    /* without jobs: they are in `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* what is to be done with each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
-     * so they are only compared */
+    lmc_task task;       /* is called for each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
+     * and they are only compared */
     int is_written;
-    /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
+    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
-     * most that is read beside one wave */
+    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
+     * read_portion: the most that is read beside one wave */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; bytes of files so far */
+    /* or NULL; gets the bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -92,9 +92,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
- * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
- * shrink, so jobs that are planned keep theirs. */
+/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
+ * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
+ * blocks of which only a part is kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -111,8 +111,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
+ * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -142,8 +142,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
- * NULL: pieces are summed up when they are decoded. */
+/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
+ * while they are decoded. NULL: pieces are summed up afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -152,14 +152,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. */
+/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
+ * all of these. If the block goes into several files, the part for each file has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader's has them only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -176,8 +176,8 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* The sums of a job's pieces, of what job.src has now, looked at once: strip by strip, from a copy.
- * Returns the CRC-32C of all that. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
+ * it only once, strip by strip, to a copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
@@ -202,14 +202,14 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's has all of it */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
     return crc;
 }
 
 /* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
  * since:
  *
- * - with hashes, of a copy, which is what is encoded;
+ * - with hashes, they are of a copy, and the copy is encoded;
  * - the sum of a block of planes is taken while it is encoded;
  * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
  *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
@@ -234,7 +234,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
         lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
@@ -273,14 +273,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
+/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task: one at a time, so that the sink gets bytes in order. */
+/* A task. One task writes all parts, so that the sink gets bytes in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -289,8 +289,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
- * nothing. */
+/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
+ * of the stream. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -305,7 +305,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* What the caller's parallel_for runs: writing and reading first, as they take longest. */
+/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -314,8 +314,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
- * of the bytes: of writing, of blocks, of reading. */
+/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
+ * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -345,7 +345,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -354,7 +354,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
     c->read_portion = size;
 }
 
-/* The block, whose header is there, uses only features that the file's header names. */
+/* Checks that the block uses only features that the file's header names. */
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
@@ -363,7 +363,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
+/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -380,7 +380,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;

@@ -19,42 +19,42 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
-/* Restoring front to back, from a pipe to a pipe if need be: everything is checked, nothing is
- * sought. Where nothing is to be written, a delta can do without its base: of blocks that cannot be
- * decoded then the payload's CRC is compared, and what the index says of their files is believed.
+/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
+ * If nothing is to be written, a delta can do without its base. For blocks that cannot be decoded,
+ * only the CRC of the payload is checked; the facts of their files are taken from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds:
+ * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
+ * is cut by the end of one buffer is moved in front of the data in the other:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
- * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
- * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
- * if its stream is one file. begin_file and end_file come between waves.
+ * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the buffer to read to
+ * next still holds one of its blocks, and (3) before a section that refers to this snapshot. Blocks
+ * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
+ * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
  *
- * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
+ * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Only at
+ * the end, by the index, are names, sizes and fingerprints known to be right. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    /* with options.check_hashes: the body of the section that has them; those of what was
+    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
      * restored */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* what is there of it and not used yet: a part of coder.in[in_number] */
+    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one */
+    /* the other coder.in holds the bytes that follow, from next_room on; the room before them is
+     * for the rest of this one */
     int is_next_read;
     size_t next_room;
     /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
@@ -67,18 +67,18 @@ typedef struct lmc__restorer {
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
+    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
 
     /* -- the stream of files at hand: the last that is listed -- */
     uint64_t position; /* bytes of it in runs so far */
-    /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
-     * begun, whose bytes are being written. Each digester has half of the work: the planner plans
-     * pieces, the other one absorbs them. */
+    /* Numbers of two of its files: blocks of planned_file are being planned; `file` was begun, and
+     * its bytes are being written. Each has a digester: the planner plans pieces, the other one
+     * absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
@@ -87,10 +87,10 @@ typedef struct lmc__restorer {
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
- * are decoded, so these are more than a wave. */
+/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
+ * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those. */
+/* Size of the first read. Each later read is up to four times larger, up to that limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -120,7 +120,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* All of it is decoded, and must be written before the caller is told that it is complete. */
+/* The file is decoded. It must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -141,8 +141,8 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
- * up to there is written now. */
+/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
+ * all up to the last such end is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -163,9 +163,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Without threads what was decoded is written at
- * once. */
+/* Decodes the wave that is planned, which may be empty. Beside that it writes the bytes that the
+ * wave before has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
+ * are written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -196,20 +196,20 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
- * the room there, which was for the blocks of another run. If nothing comes any more, nothing
- * changes. */
+/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
+ * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
+ * stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* Decoding reads, too, if no block of the wave is in the other buffer; if one was, the second
-     * wave, which is empty, does. */
+    /* Decoding reads, too, if no block of the wave is in the other buffer. If one was, a second,
+     * empty wave does the reading. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* which was for smaller blocks */
+    if (left > r->next_room) { /* it was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -249,8 +249,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
- * may have any size. */
+/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
+ * and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -270,7 +270,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
+/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -286,9 +286,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
- * not known yet of them the index gets room for. In place, blocks that have bytes of two files
- * could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. The
+ * index keeps room for what is not known yet. In place, blocks that have bytes of two files could
+ * not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -312,7 +312,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* What follows is no run of this stream. Its last files may have no bytes. */
+/* The stream ends: no run of it follows. Its last files may have no bytes. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -340,11 +340,11 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
- * decoded over it. unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. A prediction is read to the place of the block, which
+ * will be decoded over it. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; it must not cut one in two. What is
- * written is read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; it must not cut one in two. Such
+ * blocks are read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -367,7 +367,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
+    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -394,8 +394,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be read, where it need not be decoded; or LMC_OK. What a
- * delta has written before cannot be read back either if it has no base. */
+/* Why the predictions of a run cannot be read, if it need not be decoded; or LMC_OK. A delta
+ * without its base cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -405,8 +405,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given: so all that is decoded or planned is written before its first prediction is read. */
+/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
+ * was given, so all blocks so far are decoded and written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -448,9 +448,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
- * files is what the index says. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked. Facts of files that
+ * could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -497,7 +497,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. */
+/* Restores the whole stream. No byte may be left behind its trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
