@@ -15,7 +15,7 @@ PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can
     ("OpenZL huffman", "OpenZL 0.3.0", "no", "no", "yes"),
     ("zstd -1, bytes", "zstd 1.5.4 -1", "no", "yes", "yes"))
 DELTAS = (("bf16 weights", ["model.bf16"]), ("fp32 master weights", ["master.f32"]), ("Adam, first moment, fp32", ["exp_avg.f32"]),
-          ("Adam, second moment, fp32", ["exp_avg_sq.f32"]), ("all four (bf16 from fp32: free)", ["model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"]))
+          ("Adam, second moment, fp32", ["exp_avg_sq.f32"]), ("all four (bf16 follows from fp32)", ["model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"]))
 
 
 def table(head, rows):
@@ -49,7 +49,7 @@ def make_peers():
         row = peer(name)
         rows.append([title, percent(row), "%.2f" % row["encode_gb_s"], "%.2f" % row["decode_gb_s"], *features])
     head = ["bf16 weights", "size", "in, GB/s", "out, GB/s", "reads one tensor", "deltas", "checksums"]
-    return table(head, rows) + "\n\nGaussian numbers, in memory, one core, codecs in turns: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
+    return table(head, rows) + "\n\nGaussian numbers in memory, on one core, codecs taking turns: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
 
 
 def compressed(new, *base):
