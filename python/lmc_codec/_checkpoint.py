@@ -7,7 +7,6 @@ what may be in it.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import operator
 import os
@@ -216,11 +215,8 @@ def save_checkpoint(
             raise
         sink.finish()
 
-    with contextlib.ExitStack() as stack:
-        if isinstance(base, (str, os.PathLike)):  # a delta itself, perhaps
-            base = stack.enter_context(open_reader(base, base="auto", threads=threads))
-        writer = Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress)
-        stack.enter_context(writer)._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
+    with Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
+        writer._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
 
 
 def load_checkpoint(
