@@ -868,7 +868,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
-#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
  * drop static functions that nobody calls. */
@@ -878,7 +878,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__MAY_BE_UNUSED
 #endif
 #define LMC__AVX512                                                                                \
-    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+    __attribute__((LMC__MAY_BE_UNUSED, aligned(64),                                                \
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
@@ -1035,7 +1035,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
+ * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
+ * them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -1062,8 +1063,12 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 }
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 2);
+#else
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
+#endif
 }
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
