@@ -2996,16 +2996,11 @@ LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, ui
  * whole. What stands before the first line and behind the last one is copied plainly. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
-    size_t i =
-        lmc__min(size, (0 - (uintptr_t)dst) &
-                           (LMC__LINE -
-                            1)); /* whole lines only: parts of one would wait for it to be read */
+    size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
     memcpy(dst, src, i);
     for (; i + LMC__LINE <= size; i += LMC__LINE) {
-        _mm256_stream_si256((__m256i *)(void *)(dst + i),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
-        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32), lmc__load_avx2(src + i + 32));
     }
     memcpy(dst + i, src + i, size - i);
 }
@@ -4105,8 +4100,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
  * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
- * spread each class's residuals over all of its elements, zeros and all.
+ * that is done for elements that have not changed is to copy them, and the CRC.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
  * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
@@ -4206,11 +4200,9 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* The elements of a chunk that change: where, what they were, and their residuals. Vectors of these
- * are written whole. Where is first the class, times LMC__PATCH_CHUNK, and the number among the
- * chunk's elements of that class; then the place in the chunk. up_to: for each class, from
- * LMC__PATCH_GROUPS on, how many elements of it there are up to each group; a zero stands before. */
-typedef char lmc__place_fits[LMC__MAX_CLASSES * LMC__PATCH_CHUNK <= 0x10000 ? 1 : -1];
+/* The elements of a chunk that change: their places (first class * LMC__PATCH_CHUNK + number in the
+ * chunk's class), what they were, residuals. Vectors of these are written whole. up_to: of each
+ * class, from LMC__PATCH_GROUPS on, the sums up to each group, behind a zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
@@ -4267,26 +4259,6 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-}
-
-LMC__INLINE_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
-{
-    __m512i sums = _mm512_cvtepu8_epi16(own), last;
-    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
-    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
-    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
-    /* the last of each eight, in all of it; those of eight, then sixteen before are added; and all
-     * go to the eight behind */
-    last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-    sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-    lmc__store_avx512((uint8_t *)up_to, sums);
-}
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
 }
 
 /* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
@@ -4350,28 +4322,30 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
- * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
- * nothing to do; and it has time to fetch as many bytes from later on, if that is not NULL. size is
- * a multiple of 512. */
+/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
+ * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
+ * many bytes from later on, if that is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
-                                              const uint8_t *next, const uint8_t *later)
+                                              const uint8_t *next, const uint8_t *later,
+                                              int streams)
 {
     (void)later;
     crc = lmc__crc_ahead_avx2(k, crc, strip, size, next);
-    if (strip != dst) lmc__stream_avx2(dst, strip, size);
+    if (streams) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__sum_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
-                                                  size_t size, const uint8_t *next,
-                                                  const uint8_t *later, int streams)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later,
+                                                  int streams)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
+    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
         if (later) {
@@ -4390,15 +4364,6 @@ LMC__INLINE_AVX512 uint32_t lmc__sum_strip_avx512(uint32_t crc, uint8_t *dst, co
     }
     if (streams) lmc__end_stream_avx512(&stream, dst + size);
     return lmc__crc_finish(sum, 4);
-}
-
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
-                                                  const uint8_t *strip, size_t size,
-                                                  const uint8_t *next, const uint8_t *later)
-{
-    (void)k;
-    return strip == dst ? lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 0)
-                        : lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 1);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
@@ -4424,7 +4389,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_##isa(pending->up_to[c] + LMC__PATCH_GROUPS, own);                     \
+            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
             do {                                                                                   \
                 n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
                                                  changes->residual[c] + (size_t)next * width, c,   \
@@ -4441,7 +4406,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             uint64_t m;                                                                            \
             c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
             up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_##isa(up_to, number);                                          \
+            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -4469,6 +4434,10 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+#define LMC__END_STRIP(isa, streams)                                                               \
+    lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
+                         i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
+                         streams)
 #define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
     attribute static uint32_t lmc__patch_##name(                                                   \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -4496,9 +4465,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__end_strip_##isa(                                                       \
-                k, done.crc, to, out, size, from + size,                                           \
-                i * width < streaming.next_size ? streaming.next + i * width : NULL);              \
+            done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
@@ -4859,15 +4826,14 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, patch)                                                              \
+#define LMC__AVX2_KERNELS(split_root, patch)                                                       \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, patch)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)
-};
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)};
 /* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
     LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)

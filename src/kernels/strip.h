@@ -2,6 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
+#include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/crc32c.h"
 
@@ -176,16 +177,11 @@ LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, ui
  * whole. What stands before the first line and behind the last one is copied plainly. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
-    size_t i =
-        lmc__min(size, (0 - (uintptr_t)dst) &
-                           (LMC__LINE -
-                            1)); /* whole lines only: parts of one would wait for it to be read */
+    size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
     memcpy(dst, src, i);
     for (; i + LMC__LINE <= size; i += LMC__LINE) {
-        _mm256_stream_si256((__m256i *)(void *)(dst + i),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i)));
-        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32),
-                            _mm256_loadu_si256((const __m256i *)(const void *)(src + i + 32)));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i), lmc__load_avx2(src + i));
+        _mm256_stream_si256((__m256i *)(void *)(dst + i + 32), lmc__load_avx2(src + i + 32));
     }
     memcpy(dst + i, src + i, size - i);
 }
