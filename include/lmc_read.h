@@ -4728,9 +4728,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* The elements of a chunk that change: their places (first class * LMC__PATCH_CHUNK + number in the
- * chunk's class), what they were, residuals. Vectors of these are written whole. up_to: of each
- * class, from LMC__PATCH_GROUPS on, the sums up to each group, behind a zero. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
+ * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
