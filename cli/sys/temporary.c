@@ -103,7 +103,7 @@ char *temporary_name_beside(const char *path)
     return name;
 }
 
-/* The characters that mkstemp() puts in the place of each X. */
+/* That mkstemp() puts in the place of the Xs. */
 static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 int is_temporary_name(const char *path)
@@ -158,7 +158,7 @@ int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-/* Gives a file without a name a random one, as mkstemp() does. 0 or errno. */
+/* As mkstemp() does, for what has no name yet. 0 or errno */
 static int link_pattern(int fd, char *pattern)
 {
     char *const end = pattern + strlen(pattern) - 6;
@@ -176,8 +176,8 @@ static int link_pattern(int fd, char *pattern)
     return error;
 }
 
-/* Locks a temporary file or directory while its process lives. Where locks do not work,
- * say_left_behind() may name files that are still in use. */
+/* What exists under a temporary name is locked while its process lives. Where that is impossible,
+ * say_left_behind() may name what is not left. */
 static int lock_made(const char *made, int fd)
 {
     int locked = fd;

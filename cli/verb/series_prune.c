@@ -197,7 +197,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     struct chain c;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
-    if (s->o->dry_run) { /* later snapshots are judged by this */
+    if (s->o->dry_run) { /* what comes next builds on it */
         e->depth = onto ? onto->depth + 1 : 0;
         e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
@@ -232,7 +232,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            forget_order(s); /* its depth has changed */
+            forget_order(s); /* it has another depth */
             ++*n_recoded;
         }
     return code;
