@@ -69,7 +69,7 @@ class Base:
         return self._object.fingerprint
 
     def __reduce__(self) -> Any:
-        raise TypeError("lmc_codec.Base is of arrays in this process, and not pickled: make it where it is used, from the arrays")
+        raise TypeError("lmc_codec.Base cannot be pickled, since its arrays are in this process: make it where it is used, from them")
 
     def __repr__(self) -> str:
         return f"<lmc_codec.Base {self.fingerprint.hex()[:16]}>"

@@ -235,7 +235,7 @@ def load_checkpoint(
     with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
         files = [file for file in reader.files if not file.is_directory]
         if len(files) != 1:
-            raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
+            raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, but a checkpoint is one file")
         errors: list[BaseException] = []
         buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
         start = buffered.peek(10)

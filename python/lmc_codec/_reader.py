@@ -207,7 +207,7 @@ class Reader:
         if isinstance(found, LMCError):
             raise found
         if x.flags and not _lmc.resolve(bytearray(), x.dtype, x.flags):
-            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, which is not known of {x.dtype}")
+            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, and LMC cannot apply that to {x.dtype}")
 
     def keys(self) -> list[str]:
         """Names of all tensors, in the order of the files."""
@@ -488,7 +488,7 @@ class Reader:
         source, base, options = self._how
         if source is None or base is None:
             what = "it reads bytes or a file object" if source is None else "its base is in memory"
-            raise TypeError(f"{self!r} is not pickled, since {what}: open it where it is used (in the worker)")
+            raise TypeError(f"{self!r} cannot be pickled, since {what}: open it where it is used (in the worker)")
         return _reopen, (source, base, options, self.fingerprint)
 
     def __enter__(self) -> Reader:
@@ -592,12 +592,12 @@ class Slice:
         bits = _arrays.BITS.get(x.dtype)
         if bits is None:
             if count != list(x.shape):
-                raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
+                raise UnsupportedError(f"{x.name!r}: the size of an element of {x.dtype} is not known, so read all of it")
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
         shape, begin, n = list(x.shape), start, count
         if bits < 8:  # rows of bytes; elements of less than one are not cut apart
             if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
-                raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} are not read: ask for whole rows")
+                raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} cannot be read: ask for whole rows")
             shape = [*shape[:-1], shape[-1] * bits // 8]
             n = [*n[:-1], shape[-1]]
         box = tuple(c for c, k in zip(count, keep) if k)
@@ -613,7 +613,7 @@ class Slice:
         if all(s == 1 for s in steps):
             return result
         if isinstance(result, bytearray):
-            raise UnsupportedError("steps are for numpy and torch")
+            raise UnsupportedError("slices with steps need the framework numpy or torch")
         return result[tuple(slice(None, None, s) for s, k in zip(steps, keep) if k)]
 
 

@@ -139,7 +139,7 @@ class _Safetensors:
         self._rows = {row[0]: row for row in rows}
 
     def __reduce__(self) -> Any:
-        raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
+        raise TypeError("safe_open of a safetensors file cannot be pickled: open it where it is used")
 
     def __enter__(self) -> _Safetensors:
         return self
