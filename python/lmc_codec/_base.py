@@ -33,8 +33,6 @@ class Base:
     __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
-        if not isinstance(arrays, Mapping):
-            raise TypeError(f"base: must be arrays by name, not {type(arrays).__name__}")
         found = describe_all(arrays, "base: array", "base: the name of an array")
         self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 
@@ -135,7 +133,10 @@ def take_base(base: Any, threads: int | None) -> Reader | Base | None:
         base = Base._of_safetensors(base, threads) or base
     if base is None or isinstance(base, Base):
         return base
-    reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    try:
+        reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    except TypeError as error:
+        raise TypeError(f"base: {error}; or give arrays by name") from None
     if reader.base_fingerprint is None or reader._has_base:
         return reader
     why = ""

@@ -94,14 +94,13 @@ class _Search:
         self.options: dict[str, Any] = {name: delta._how[2][name] for name in ("threads", "storage_options")}
         self.links: dict[str, dict[bytes, list[_Link]]] = {}  # by directory and fingerprint: chains may be long
         self.used: set[Any] = set()  # no file is looked at twice, so no chain goes round
-        self.seen: list[str] = []
 
     def find(self, delta: Reader) -> Reader | Base:
         if delta.name is None or not isinstance(delta._how[0], (str, os.PathLike)):
             raise ValueError("base='auto' looks beside a file: give its path or URL, or the base itself")
         made_with = os.fsdecode(delta.metadata.get(BASE_KEY, b""))
         name = made_with if os.path.basename(made_with) == made_with and made_with not in (".", "..") and "\0" not in made_with else ""
-        self.seen = []
+        self.seen: list[str] = []
         found = self._find_far(delta, name) if "://" in delta.name else self._find_near(delta, name)
         if found is not None:
             return found

@@ -97,15 +97,13 @@ class Reader:
         max_index_size: int = 0, max_total_size: int = 0, storage_options: dict[str, Any] | None = None
     ):
         is_auto = isinstance(base, str) and base == AUTO
+        self._n_threads = count_threads(threads)
+        self._limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
         self._how: tuple[Any, Any, dict[str, Any]] = (
             _lasting(source), base if is_auto else _lasting(base),
-            {
-                "threads": threads, "framework": framework, "storage_options": storage_options,
-                "max_index_size": max_index_size, "max_total_size": max_total_size
-            }
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **self._limits}
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
-        self._n_threads, self._limits = count_threads(threads), (max_index_size, max_total_size)
         base = None if is_auto else take_base(base, threads)
         self._source = open_source(source, storage_options)
         self._begin(base)
@@ -122,11 +120,11 @@ class Reader:
             files = find_files(source.owned, frozenset() if base is None else base._chain_files)
             self._chain_files: frozenset[tuple[int, int]] = files
             self._object: _lmc.Reader = _lmc.Reader(
-                source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits
+                source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits.values()
             )
         except BaseException as error:
             try:
-                better = _explain(error, source, base, *self._limits)
+                better = _explain(error, source, base, **self._limits)
             finally:
                 source.give_up()
             if better is not None:
@@ -417,6 +415,7 @@ class Reader:
         framework = _arrays.framework_name(framework or "numpy")
         if framework == "bytes":
             raise ValueError("changes need the framework numpy or torch")
+        names = [names] if isinstance(names, str) else names
         bases: dict[str, Any] = {}
         for number, row in self._object.base_tensors():
             bases[row[0]] = None if row[0] in bases else (number, row)

@@ -222,8 +222,21 @@ def test_arrays_of_a_base(place):
         for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
             with pytest.raises(kind, match=text):
                 call()
-    with pytest.raises(TypeError, match="^base: must be arrays by name"):
+    with pytest.raises(TypeError, match="^base: arrays by name are needed, not list"):
         lmc.Base([X])
+    for base in (3, [X], lmc):  # a model, say, in place of its state_dict()
+        for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
+            with pytest.raises(TypeError, match=f"^base: a path, a URL, .*, not {type(base).__name__}; or give arrays by name"):
+                call()
+
+
+def test_arrays_and_rules(place):
+    with pytest.raises(TypeError, match="^tensors by name are needed, not ndarray"), lmc.Writer("a.lmc") as w:
+        w.add_arrays(X)
+    for rules in (0.01, 8, True):
+        with pytest.raises(TypeError, match=f"^quantize: rules are needed, such as '\\*=auto:0.01', not {rules}$"):
+            lmc.Writer("a.lmc", quantize=rules)
+    assert not os.path.exists("a.lmc")
 
 
 def test_out_and_data():
