@@ -3057,8 +3057,8 @@ static void test_rows_that_are_not_read(void)
     CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
     CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
     lmc_writer_free(writer);
-    row = out.data + w_get(out.data + out.size - W_TRAILER, 8) -
-          8; /* it ends where the index begins */
+    /* it ends where the index begins */
+    row = out.data + (size_t)w_get(out.data + out.size - W_TRAILER, 8) - 8;
     row[0] ^= 1;
     calls.fail_at = -1;
     out.calls = &calls;
