@@ -179,6 +179,8 @@ def describe_all(
 ) -> dict[str, Array]:
     """Arrays by name. what, named: an array and its name, in messages. describe: what says of each what it is."""
     found = {}
+    if not hasattr(arrays, "items"):
+        raise TypeError(f"{what}s by name are needed, not {type(arrays).__name__}")
     for name, array in arrays.items():
         check_name(name, named)
         try:
