@@ -130,17 +130,19 @@ class _Search:
             return link.depth, link.path != named
 
         fitting = [x for x in links.get(delta.base_fingerprint or b"", ()) if x.file not in self.used]
-        if fitting:
-            return Reader(min(fitting, key=order).path, **self.options)
+        nearest = min(fitting, key=order, default=None)
+        if nearest is not None and nearest.depth < FAR:
+            return Reader(nearest.path, **self.options)
         seen = sorted((x for same in links.values() for x in same if x.file != own), key=order)
         self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
-        for file in (named, named.removesuffix(SUFFIX)):
+        # before a chain whose end is not among them, which may come back here
+        for file in (named, named.removesuffix(SUFFIX)) if nearest is None else (named,):
             base = Base._of_safetensors(file, self.options["threads"]) if name else None
             if base is not None and base.fingerprint == delta.base_fingerprint:
                 return base
             if base is not None:
                 self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
-        return None
+        return None if nearest is None else Reader(nearest.path, **self.options)
 
     def _find_far(self, delta: Reader, name: str) -> Reader | None:
         """What is called so beside it: directories of servers are not listed."""

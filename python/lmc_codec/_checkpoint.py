@@ -183,9 +183,9 @@ def save_checkpoint(
 ) -> None:
     """Saves whatever torch.save() takes: a state of model, optimizer, scheduler, counters, in any nesting.
 
-    base: the path of an earlier checkpoint, of which this becomes a delta. quantize: rules of which tensors may lose how
-    much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples on the CPU. The file
-    appears at `path` when it is whole. The state must not change meanwhile.
+    base: the path of an earlier checkpoint, or of a safetensors file, of which this becomes a delta. quantize: rules of which
+    tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples
+    on the CPU. The file appears at `path` when it is whole. The state must not change meanwhile.
     """
     layout = _Layout()
     torch.save(obj, cast("IO[bytes]", layout))

@@ -256,6 +256,18 @@ def test_loops(chain):
         load_file("same.lmc", base="auto")
 
 
+def test_back_to_a_raw_file(tmp_path, monkeypatch):
+    """What has the content of the raw file again is a delta of what needs that: the file itself is taken, as the command does."""
+    monkeypatch.chdir(tmp_path)
+    first, second = steps(2)
+    safetensors.numpy.save_file(first, "m.safetensors")
+    save_file(second, "1.lmc", base="m.safetensors")
+    save_file(first, "2.lmc", base="1.lmc")
+    check("1.lmc", second)
+    check("2.lmc", first)
+    run_command("-t", "1.lmc", "2.lmc", cwd=tmp_path)
+
+
 def test_raw_files_and_the_command(tmp_path, monkeypatch):
     """Each finds the other's bases."""
     monkeypatch.chdir(tmp_path)
