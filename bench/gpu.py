@@ -3,7 +3,7 @@
 
     bench/gpu.py [MODEL.safetensors]     all parts, in this order; without MODEL it makes one of random weights
     bench/gpu.py --parts blocks,load     these only
-    bench/gpu.py --make                  builds what the parts run, which needs no GPU: `make gpu-check`
+    bench/gpu.py --make                  builds what the parts run, which needs no GPU
     bench/gpu.py --dry                   all parts on stand-ins for the driver and NVRTC, small; no figure means anything
 
 Each part is a process of its own, that ends after so many seconds at most. What it says stands at once on the screen and in
@@ -30,6 +30,7 @@ imported, too: nvidia-nvcomp-cu13 and nvidia-libnvcomp-cu13 (34 MB), for example
 import argparse
 import ctypes
 import glob
+import hashlib
 import importlib.util
 import json
 import os
@@ -634,7 +635,7 @@ def main():
         return run_here(parts[0], args, args.folder)
     end = time.monotonic() + args.limit
     if args.make or not is_made():
-        subprocess.run(["make", "-s", "-C", TOP, "gpu-check", f"PYTHON={sys.executable}"], check=True)
+        make()
     if args.make:
         return None
     os.makedirs(args.out, exist_ok=True)
@@ -655,12 +656,30 @@ def main():
     return 1 if any(x["ended"].startswith(("FAILED", "killed")) for x in found) else 0
 
 
+def made_of():
+    """A digest of what the programs are made of; times mean nothing in a tree that was copied."""
+    digest = hashlib.sha256()
+    for pattern in "lmc.h", "include/*.h", "bench/gpu.c", "tests/*.[ch]", "tests/gpu/*.cpp", "python/src/*", "python/lmc_codec/*.py":
+        for path in sorted(glob.glob(os.path.join(TOP, pattern))):
+            with open(path, "rb") as f:
+                digest.update(f.read())
+    return digest.hexdigest()
+
+
 def is_made():
-    """Programs that were built on another machine may not start here."""
+    """By --make, of these sources; and programs that another machine has built start here."""
     try:
-        return subprocess.run([os.path.join(MADE, "test_kernel")], capture_output=True, check=False).returncode == 2
+        with open(os.path.join(MADE, "made_of"), encoding="ascii") as f:
+            is_ours = f.read() == made_of()
+        return is_ours and subprocess.run([os.path.join(MADE, "test_kernel")], capture_output=True, check=False).returncode == 2
     except OSError:
         return False
+
+
+def make():
+    subprocess.run(["make", "-s", "-C", TOP, "gpu-check", f"PYTHON={sys.executable}"], check=True)
+    with open(os.path.join(MADE, "made_of"), "w", encoding="ascii") as f:
+        f.write(made_of())
 
 
 def set_environment(args, folder):

@@ -99,8 +99,8 @@ void gpu_run(int kernel, const gpu_job *jobs, uint32_t n, uint32_t groups, uint3
     std::vector<uint8_t> garbage((size_t)(groups * scratch_size), 0xA5);
     const copy table(blocks.data(), n * sizeof blocks[0]), statuses(status, n * sizeof *status),
         scratch(garbage.data(), garbage.size());
-    lmc__cu_address arguments[] = {table.at, n, statuses.at, cuda->tables, scratch.memory,
-                                   scratch_size};
+    lmc__cu_address arguments[] = {table.at,       n,           statuses.at, cuda->tables,
+                                   scratch.memory, scratch_size};
     void *pointers[6];
     for (size_t i = 0; i < 6; i++) pointers[i] = &arguments[i];
     CALL(cuLaunchKernel, cuda->kernels[kernel], groups, 1, 1, LMC__GPU_THREADS, 1, 1,

@@ -560,7 +560,8 @@ void test_barriers(const std::vector<int> &lines)
 int main(int argc, char **argv)
 {
     const bool is_barriers = argc > 2 && strcmp(argv[2], "--barriers") == 0;
-    const size_t every = argc > 3 && strcmp(argv[2], "--every") == 0 ? (size_t)std::max(1, atoi(argv[3])) : 1;
+    const size_t every =
+        argc > 3 && strcmp(argv[2], "--every") == 0 ? (size_t)std::max(1, atoi(argv[3])) : 1;
     t_begin(argc, argv);
     if (argc < 2) return 2;
     if (argc > 3 && strcmp(argv[2], "--counts") == 0) {
