@@ -152,7 +152,7 @@ build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda
 	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
 	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
 
-# What bench/gpu.py runs where there is a GPU: made here, taken there. (No stand-ins: it has drivers.)
+# What bench/gpu.py runs where there is a GPU: made here, taken there.
 gpu-check: build/python build/gpu-check/blocks build/gpu-check/plan build/gpu-check/test_kernel
 build/gpu-check/blocks: tests/blocks.py $(wildcard spec/*.py) spec/vectors/manifest.json
 	@mkdir -p $(@D)
