@@ -555,8 +555,8 @@ def run_here(name, args, folder):
     elif name == "vectors":
         check_vectors(args.every)
     elif name == "model":
-        if not args.model and has_torch() and not args.dry:
-            make_model(model, args.gb / 2)
+        if not args.model and has_torch():
+            make_model(model, 0.004 if args.dry else args.gb / 2)
         elif not args.model:
             shutil.copyfile(SAMPLE, model)
         compress(model, packed)
