@@ -35,6 +35,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import statistics
@@ -187,14 +188,15 @@ def compile_text(text, arch):
 
 
 def find_nvrtc():
-    """Of pip, and of the CUDA Toolkit; the newest last."""
-    folders = ["/usr/local/cuda*/lib64"]
+    """Of pip, and of the CUDA Toolkit: those that the driver knows, the newest last."""
+    version, folders = c_int(), ["/usr/local/cuda*/lib64"]
+    Library("libcuda.so.1").cuDriverGetVersion(byref(version))
     if importlib.util.find_spec("nvidia"):
         import nvidia
 
         folders += [f"{at}/*/lib" for at in nvidia.__path__]
     found = [path for folder in folders for path in glob.glob(f"{folder}/libnvrtc.so.1[123]*")]
-    return sorted(found, key=os.path.basename)
+    return sorted((path for path in found if int(re.search(r"so\.(\d+)", path)[1]) <= version.value // 1000), key=os.path.basename)
 
 
 def make_plan(packed, folder):
@@ -695,8 +697,9 @@ def set_environment(args, folder):
     if args.dry:
         os.environ["LD_LIBRARY_PATH"] = os.path.join(TOP, "build/gpu")
         os.environ.setdefault("LMC_TEST_BRIEF", "1")
-    elif find_nvrtc():
-        os.environ.setdefault("LMC_NVRTC", find_nvrtc()[-1])
+    else:
+        for path in find_nvrtc()[-1:]:
+            os.environ.setdefault("LMC_NVRTC", path)
 
 
 if __name__ == "__main__":

@@ -312,6 +312,7 @@ class Driver(unittest.TestCase):
         self.assertEqual(cuda.cuMemsetD8Async(blocks, 0, 1, None), 719)
 
 
+@unittest.skipUnless(os.path.exists(f"{TOP}/build/gpu-check/made_of"), "bench/gpu.py --make was not run")
 class Benchmark(unittest.TestCase):
     """bench/gpu.py, on the stand-ins: what needs no PyTorch. The suite python has the rest."""
 
