@@ -278,8 +278,8 @@ LMC__INLINE_AVX2 void lmc__store_low_avx2(uint8_t *p, __m128i x)
     _mm_storel_epi64((__m128i *)(void *)p, x);
 }
 LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
-{
-    _mm_storeh_pd((double *)(void *)p, _mm_castsi128_pd(x));
+{ /* gcc's _mm_storeh_pd demands an aligned p */
+    _mm_storeh_pi((__m64 *)(void *)p, _mm_castsi128_ps(x));
 }
 #endif
 #endif
