@@ -177,7 +177,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -1439,10 +1439,9 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 /* == kernels/vec_avx2.h ======================================================================== */
 
 /* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said.
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
+ * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
+ * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
  * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
@@ -1464,8 +1463,8 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
-/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
- * to 6, which the x86 instruction ignores, must go. */
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on. The x86
+ * instruction ignores bits 4 to 6, so these are cleared. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -1525,14 +1524,14 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
 LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
 {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
                                                      << 32;
 }
 
-/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -1552,8 +1551,8 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
-/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
- * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+/* load_bits: m, the bits of 64 elements, in each quarter. spread: r[i] = bit 32 j + i of m ? 255 :
+ * 0. The shuffle takes byte i / 8 of these 32 bits; bit i % 8 is masked, and compared. */
 LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
     return _mm256_set1_epi64x((long long)m);
@@ -1606,9 +1605,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
- * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+ * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
+ * steps double the groups. Each adds the last sum of a group to all of the next:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -1651,8 +1650,8 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
- * both (0x20) and second the upper ones (0x31). */
+ * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
+ * of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2473,15 +2472,15 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
- * gets whole groups too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
+ * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
+ * dst gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
- * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
+ * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
+ * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2513,7 +2512,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 #if LMC__NEON
 /* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
  * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
@@ -2621,8 +2620,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
- * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
