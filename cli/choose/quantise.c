@@ -98,70 +98,7 @@ static void pair_moments(struct stem *list, size_t n)
     }
 }
 
-/* -- weights of moments -- */
-
-/* By name; masters before copies. */
-static int compare_weights(const void *a, const void *b)
-{
-    const struct choice *x = *(const struct choice *const *)a,
-                        *y = *(const struct choice *const *)b;
-    int order = strcmp(x->tensor->name, y->tensor->name);
-    if (order == 0)
-        order = (x->tensor->size < y->tensor->size) - (x->tensor->size > y->tensor->size);
-    return order ? order : x->member < y->member ? -1 : x->member > y->member;
-}
-
-static const struct choice *find_weight_named(const struct choice *const *list, size_t n,
-                                              const char *name, const lmc_tensor *moment)
-{
-    size_t low;
-    FIND_FIRST(low, n, strcmp(list[low]->tensor->name, name) < 0);
-    for (; low < n && strcmp(list[low]->tensor->name, name) == 0; low++)
-        if (is_same_shape(list[low]->tensor, moment)) return list[low];
-    return NULL;
-}
-
-/* Of the name behind the word for the moment, or before it, without "optimizer.state.". */
-static const struct choice *find_weight(const struct choice *const *list, size_t n,
-                                        const struct choice *c)
-{
-    const char *name = c->tensor->name, *word = c->meaning.word;
-    const struct choice *found = NULL;
-    char *text = copy_text(name);
-    if (word >= name && word <= name + strlen(name)) {
-        const char *after =
-            word + strlen(c->meaning.role == ROLE_V ? c->meaning.names->v : c->meaning.names->m);
-        if (*after) memmove(text, text + (after + 1 - name), strlen(after));
-        else text[word > name ? word - name - 1 : 0] = 0;
-    }
-    for (const char *at = text; *at && !found;
-         at += at[strcspn(at, "./")] ? strcspn(at, "./") + 1 : strlen(at))
-        found = find_weight_named(list, n, at, c->tensor);
-    free(text);
-    return found;
-}
-
-static void find_weights(struct members *m)
-{
-    const struct choice **list = NULL;
-    size_t n = 0, room = 0;
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
-            *(const struct choice **)append(&list, &n, &room, sizeof *list) =
-                &m->list[i].choices[k];
-        }
-    if (n) qsort((void *)list, n, sizeof *list, compare_weights);
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            struct choice *c = &m->list[i].choices[k];
-            if (c->meaning.names && c->meaning.role != ROLE_WEIGHT)
-                c->weight = find_weight(list, n, c);
-        }
-    free((void *)list);
-}
-
-/* Finds by names what each tensor is, pairs of moments, and their weights, for all choices. */
+/* Finds by names what each tensor is, and pairs of moments, for all choices. */
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
@@ -176,7 +113,6 @@ static void find_meanings(struct members *m, const struct policy *p)
         }
     pair_moments(list, n);
     free(list);
-    find_weights(m);
 }
 
 /* -- rules -- */
@@ -418,10 +354,6 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
     if (c->partner) {
         put_json_text(w, "partner_path", m->list[c->partner->member].path);
         put_json_text(w, "partner", c->partner->tensor->name);
-    }
-    if (c->weight) {
-        put_json_text(w, "weight_path", m->list[c->weight->member].path);
-        put_json_text(w, "weight", c->weight->tensor->name);
     }
     put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
     put_json(w, "choice", json_string(info.is_lossless ? "lossless" : "grid"));

@@ -37,8 +37,6 @@ int parse_fingerprint(uint8_t *fingerprint, const char *text);
 /* A copy in one piece of memory, strings and shapes included; NULL for none. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
 
-int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
-
 /* Same dtype, size and shape. */
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
 

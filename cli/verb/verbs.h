@@ -81,8 +81,6 @@ int apply_deltas(const struct options *o);
  * salvage.json goes to standard output, and no table. */
 int salvage_file(const struct options *o);
 
-/* Prints every field of the snapshot ("-": standard input). */
-
 /* -- series: each opens the series, which locks it, and closes it -- */
 
 int series_add(const struct options *o);
