@@ -114,14 +114,13 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
 {
     const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
     if (!latest || s->o->anchor) return NULL;
-    if (count_deltas(s, latest) < 0) {
+    if (latest->depth >= DEPTH_LOOSE) {
         say(latest->path, "cannot be restored, so the new snapshot is not coded against it; see "
                           "'lmc series DIR verify'");
         return NULL;
     }
     same = find_shallowest(s, latest->fingerprint, (uint64_t)latest->depth + 1, 1);
-    long n = count_deltas(s, same);
-    return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
+    return same && (uint64_t)same->depth + 1 < s->every ? same : NULL;
 }
 
 /* Whether two names belong together: the text before the first digits that differ is the same. */

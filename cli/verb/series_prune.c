@@ -164,11 +164,8 @@ static int check_recoded(const char *old, const char *recoded, const struct opti
  * not make its chain longer, of its own chain or another; NULL: nothing. */
 static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
 {
-    long n = count_deltas(s, e);
     for (const struct snapshot *k = e; k-- > s->list;)
-        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth &&
-            count_deltas(s, k) < n)
-            return k;
+        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth) return k;
     return NULL;
 }
 
@@ -199,7 +196,6 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
     if (s->o->dry_run) { /* what comes next builds on it */
-        e->depth = onto ? onto->depth + 1 : 0;
         e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
@@ -216,7 +212,6 @@ static int recode_entry(const struct series *s, struct snapshot *e)
         code = check_recoded(e->path, recoded, &c.o);
         free_bases(&c.bases);
         if (code == CODE_OK) code = replace_file(s, recoded, e);
-        if (code == CODE_OK) e->depth = onto ? onto->depth + 1 : 0;
         if (code != CODE_OK) unlink(recoded);
     }
     free(recoded);
@@ -233,7 +228,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            forget_order(s); /* it has another depth */
+            measure_series(s); /* it has another depth, and what stands on it */
             ++*n_recoded;
         }
     return code;
