@@ -282,7 +282,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
     const lmc_stream stream = {read_member_stream, &bytes};
     *alone = *t;
-    enum lmc_status status = identify_alone(alone, &stream);
+    enum lmc_status status = identify_alone(alone, &stream, &m->o->parallel);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
