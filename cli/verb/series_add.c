@@ -411,7 +411,7 @@ static int watch_once(struct watch *w, int *is_fatal)
     struct stat st;
     char *manifest = path_in_series(w->o->directory, MANIFEST_NAME, "");
     int code = list_watched(w),
-        exists = lstat(manifest, &st) == 0 || holds_snapshots(w->o->directory);
+        exists = lstat(manifest, &st) == 0 || contains_snapshots(w->o->directory, 0);
     if (code == CODE_OK && exists) code = open_series(&s, TO_READ, w->o);
     else init_series(&s, w->o);
     if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */

@@ -128,9 +128,6 @@ void look_at_file(struct snapshot *e);
 
 /* -- on the disk -- */
 
-/* Whether the directory holds files that are named like snapshots. */
-int holds_snapshots(const char *directory);
-
 /* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
 
