@@ -110,9 +110,6 @@ uint64_t total_of_files(const lmc_reader *reader);
 /* An entry of the metadata; NULL: there is none. To be freed. */
 char *copy_metadata(const struct archive *a, const char *wanted);
 
-/* The file of that number; user: an archive with a reader. As lmc_base has it. */
-const lmc_file *get_delta_file(void *user, size_t number);
-
 /* Whether it restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
 
@@ -177,6 +174,3 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
  * restoring tells, which knows what must stand in a snapshot. */
 enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
                                 char text[DAMAGE_TEXT]);
-
-/* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
-int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
