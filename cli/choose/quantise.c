@@ -163,22 +163,18 @@ size_t choose_all(struct members *m, int can_refer)
 struct elements {
     struct members *members;
     const struct choice *choice;
-    struct opened opened;
 };
 
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct elements *e = (struct elements *)user;
-    const struct member *member = &e->members->list[e->choice->member];
-    e->members->code = read_opened(&e->opened, member->full, &member->st,
-                                   e->choice->tensor->offset + offset, dst, size);
-    return e->members->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
+    return read_member(e->members, e->choice->member, e->choice->tensor->offset + offset, dst,
+                       size);
 }
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
     lmc_source elements;
-    memset(e, 0, sizeof *e);
     e->members = m;
     e->choice = c;
     elements.read_at = read_elements;
@@ -230,7 +226,7 @@ static void say_choice(const struct choice *c, const struct members *m)
 
 static int fit_quantizer(struct choice *c, struct members *m)
 {
-    struct elements own, seconds = {0};
+    struct elements own, seconds;
     lmc_quantizer_options options;
     lmc_source elements = make_elements(&own, m, c);
     const char *why = "";
@@ -241,8 +237,6 @@ static int fit_quantizer(struct choice *c, struct members *m)
         options.second_elements = make_elements(&seconds, m, c->partner);
     }
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
-    close_opened(&own.opened);
-    close_opened(&seconds.opened);
     if (status == LMC_ERR_READ) return m->code;
     if (status != LMC_OK) return fail_status(m->list[c->member].full, status);
     c->has_second = has_second && is_quantised(c);

@@ -204,17 +204,14 @@ static int rename_temporary(const struct output *out)
  * again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
-    int directory, error = open_directory_of(out->path, &directory);
-    if (!error && !out->temporary) {
+    int error = 0;
+    if (!out->temporary) {
         error = name_unnamed(out);
         if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
     }
     if (!error && out->temporary) error = rename_temporary(out);
-    if (error) {
-        if (directory >= 0) close(directory);
-        return error;
-    }
-    error = sync_directory(directory);
+    if (error) return error;
+    error = sync_directory_of(out->path);
     if (error && !out->force) unlink(out->path);
     return error;
 }

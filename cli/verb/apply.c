@@ -317,7 +317,7 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
 
 /* Applies an open delta of the target's layout; if it is half applied already, the journal belongs
  * to it. *is_wrong: the target is something else, and nothing was changed or said. */
-static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
+static int apply_in_place(struct apply *a, struct archive *delta, enum target look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
     struct place writing;
@@ -390,8 +390,8 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
 }
 
 /* base: the target, if it is known to be the base. *is_wrong: it is not, and nothing was said. */
-static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
-                       int *is_wrong)
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base,
+                       enum target look, int *is_wrong)
 {
     struct archive archive;
     double start = now();

@@ -22,9 +22,6 @@ int compress_directory(const char *path, const struct options *o);
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
                      const struct options *o);
 
-/* Removes what was listed and no more: a file that came later keeps its directories. */
-int remove_listing(const struct listing *l, const char *root);
-
 /* Restores the snapshot at path ("-": standard input) to what -o or its own name says. */
 int restore_file(const char *path, const struct options *o);
 
