@@ -80,7 +80,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
             if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");
         } else {
             out->is_file = 1;
-            if (open_unnamed(out->path, &out->fd) != 0)
+            if ((force && lstat(out->path, &st) == 0) || open_unnamed(out->path, &out->fd) != 0)
                 code = create_temporary(out->path, &out->fd, &out->temporary);
         }
     }
@@ -156,19 +156,8 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Its name, or, where another file is replaced, a temporary one. 0 or errno. */
-static int name_unnamed(struct output *out)
-{
-    int error;
-    lock_temporary();
-    error = link_unnamed(out->fd, out->path);
-    unlock_temporary();
-    if (error == EEXIST && out->force) error = link_temporary(out->path, out->fd, &out->temporary);
-    return error;
-}
-
-/* Where what has no name cannot get one after all, a copy takes its place, as one that had a name
- * from the beginning. 0 or errno. */
+/* Where what has no name cannot get one after all, or has to replace what came meanwhile, a copy
+ * takes its place, as one that had a name from the beginning. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
     struct outlet copy;
@@ -206,8 +195,10 @@ static int publish_output(struct output *out, const struct attributes *attribute
 {
     int error = 0;
     if (!out->temporary) {
-        error = name_unnamed(out);
-        if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
+        lock_temporary();
+        error = link_unnamed(out->fd, out->path);
+        unlock_temporary();
+        if (error && (error != EEXIST || out->force)) error = copy_to_temporary(out, attributes);
     }
     if (!error && out->temporary) error = rename_temporary(out);
     if (error) return error;
