@@ -160,17 +160,13 @@ void discard_output(struct output *out)
  * takes its place, as one that had a name from the beginning. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
-    struct outlet copy;
     struct stat st;
     int error, fd;
     if (fstat(out->fd, &st) != 0) return errno;
     if (create_temporary(out->path, &fd, &out->temporary) != CODE_OK) return EIO;
-    memset(&copy, 0, sizeof copy);
-    copy.fd = fd;
-    copy.is_file = copy.is_kept = 1;
-    error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &copy);
-    if (!error) error = outlet_finish(&copy);
-    outlet_drop(&copy);
+    begin_outlet(out, fd, 1);
+    error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &out->outlet);
+    if (!error) error = outlet_finish(&out->outlet);
     if (!error) error = set_attributes(fd, attributes);
     if (!error && fsync(fd) != 0) error = errno;
     close(out->fd);

@@ -156,14 +156,12 @@ void draw_line(const char *text);
 
 /* "lmc: NAME: message"; NULL or "": no name. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-void say(const char *name, const char *format, ...);
-
-#if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
+
+/* The same of what is no error. */
+#define say(...) ((void)fail(CODE_OK, __VA_ARGS__))
 
 /* For a failed system call; of a closed standard output nothing is said. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);

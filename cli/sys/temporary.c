@@ -127,24 +127,17 @@ static int has_descriptor_name(int fd)
     return fstat(fd, &st) == 0 && stat(name, &by_name) == 0 && same_file(&st, &by_name);
 }
 
-/* A descriptor, or -1 and errno. */
-static int open_unnamed_in(const char *directory)
-{
-#ifdef O_TMPFILE
-    return open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-#else
-    (void)directory;
-    errno = ENOSYS;
-    return -1;
-#endif
-}
-
 int open_unnamed(const char *path, int *fd)
 {
+    int error = ENOSYS;
+    *fd = -1;
+#ifdef O_TMPFILE
     char *directory = directory_of(path);
-    *fd = open_unnamed_in(directory);
-    int error = *fd < 0 ? errno : 0;
+    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    error = *fd < 0 ? errno : 0;
     free(directory);
+#endif
+    (void)path;
     if (error || has_descriptor_name(*fd)) return error;
     close(*fd);
     return ENOSYS;
@@ -237,12 +230,9 @@ int open_scratch(const char *beside, int *fd)
     char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
-    *fd = open_unnamed_in(directory);
-    if (*fd < 0) {
-        *fd = mkstemp(path);
-        if (*fd >= 0) unlink(path);
-    }
-    if (*fd < 0)
+    *fd = mkstemp(path);
+    if (*fd >= 0) unlink(path);
+    else
         code = fail_errno(directory, errno,
                           "cannot put a scratch file there; TMPDIR names another directory for it");
     free(path);

@@ -298,20 +298,13 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
     return error ? fail_errno(s->directory, error, "cannot sync it") : CODE_OK;
 }
 
-static size_t count_state(const struct series *s, enum snapshot_state state)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n; i++) n += s->list[i].state == state;
-    return n;
-}
-
 static int collect_garbage(struct series *s)
 {
     size_t n_recoded;
     uint64_t before = count_bytes(s);
     int code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
-    if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
+    if (code != CODE_OK || !find_latest(s, STATE_FORGOTTEN)) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
     if (code == CODE_OK) code = check_kept(s, 1, NULL);
