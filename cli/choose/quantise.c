@@ -399,29 +399,8 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     return status;
 }
 
-/* The first archive with quantised tensors: its records are no longer what their CRCs are of. */
-static const struct member *find_quantised_archive(struct members *m)
+void say_of_quantised(const struct members *m, const char *name)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        char magic[4];
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            if (is_quantised(&m->list[i].choices[k])) {
-                if (read_member(m, i, 0, magic, sizeof magic) == LMC_OK &&
-                    memcmp(magic, "PK\3\4", sizeof magic) == 0)
-                    return &m->list[i];
-                break;
-            }
-    }
-    return NULL;
-}
-
-void say_of_quantised(struct members *m, const char *name)
-{
-    const struct member *archive = m->o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
-    if (archive)
-        say(name_of_member(archive), "is a ZIP archive, whose checksums stay those of what was "
-                                     "quantised: when it is restored, PyTorch loads it, but "
-                                     "'unzip -t' complains");
     if (is_lossy(m->o->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
