@@ -12,7 +12,6 @@
 struct archive;
 struct options;
 struct rule;
-struct source;
 
 /* What happens to a tensor of a new snapshot. */
 struct choice {

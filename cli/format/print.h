@@ -19,10 +19,7 @@ void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
 /* Like printf(), but all that is printed is escaped, except a line feed at the end of the
  * format. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 2)))
-#endif
-void print(const char *format, ...);
+LIKE_PRINTF(1, 2) void print(const char *format, ...);
 
 /* -- numbers in hexadecimal digits -- */
 

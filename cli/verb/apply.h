@@ -65,8 +65,6 @@
  * bytes done so far as done at the start, and is renamed over the old one.
  */
 
-struct archive;
-
 /* The files of a snapshot where they are on the disk, one of them open. Errors are reported. Data
  * that was written is synced before another file is opened: only the open one may need it. */
 
