@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of a function like printf(): which argument is the format, and the first behind it; 0: a list. */
+/* Of a function that takes a format: which argument that is, and the first behind it; 0: a list. */
 #if defined(__GNUC__)
 #define LIKE_PRINTF(format_at, first) __attribute__((format(printf, format_at, first)))
 #else

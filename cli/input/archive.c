@@ -299,6 +299,11 @@ char *copy_metadata(const struct archive *a, const char *wanted)
                : NULL;
 }
 
+const lmc_file *get_delta_file(void *user, size_t number)
+{
+    return lmc_reader_get_file(((struct archive *)user)->reader, number);
+}
+
 int is_tree_of_files(const lmc_reader *reader)
 {
     const lmc_file *file = lmc_reader_get_file(reader, 0);

@@ -110,6 +110,9 @@ uint64_t total_of_files(const lmc_reader *reader);
 /* An entry of the metadata; NULL: there is none. To be freed. */
 char *copy_metadata(const struct archive *a, const char *wanted);
 
+/* The file of that number; user: an archive with a reader. As lmc_base has it. */
+const lmc_file *get_delta_file(void *user, size_t number);
+
 /* Whether it restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
 

@@ -211,7 +211,7 @@ static void keep_last(struct apply *a, const struct archive *delta)
     }
     a->last = *delta;
     a->has_last = 1;
-    open_place(&a->last_place, a->path, a->last.reader, 0);
+    open_place(&a->last_place, a->path, get_last_file, a, 0);
     memset(&a->last_view, 0, sizeof a->last_view);
     a->last_view.n_files = snapshot_info(a->last.reader).n_files;
     a->last_view.get_file = get_last_file;
@@ -282,7 +282,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     lmc_restore_options options = {0};
     lmc_stream stream;
     int code;
-    open_place(&w->reading, root, w->delta->reader, 0);
+    open_place(&w->reading, root, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
     options.user = w;
     options.begin_file = rewrite_begin;
@@ -325,7 +325,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum target lo
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
     const int is_resumed = look == TARGET_HALF;
-    open_place(&writing, a->path, delta->reader, 1);
+    open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;

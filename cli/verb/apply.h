@@ -70,7 +70,8 @@
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
-    const lmc_reader *files;
+    const lmc_file *(*get_file)(void *user, size_t number);
+    void *user;
     int may_write;
     int is_strict;  /* to write: not through links, nor to a file that has other names */
     int fd;         /* -1 */
@@ -78,8 +79,9 @@ struct place {
     int is_written; /* and not synced since */
 };
 
-/* Opens no file yet. root and files, of the snapshot, must outlive the place. */
-void open_place(struct place *p, const char *root, const lmc_reader *files, int may_write);
+/* Opens no file yet. root and user must outlive the place; get_file: as lmc_base has it. */
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write);
 
 /* Closes the open file, and syncs it first if it was written to. */
 int close_place(struct place *p);

@@ -25,18 +25,20 @@ static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l
 
 /* -- files of the target -- */
 
-void open_place(struct place *p, const char *root, const lmc_reader *files, int may_write)
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write)
 {
     memset(p, 0, sizeof *p);
     p->root = root;
-    p->files = files;
+    p->get_file = get_file;
+    p->user = user;
     p->may_write = may_write;
     p->fd = -1;
 }
 
 static int fail_place(const struct place *p, size_t number, int error, const char *what)
 {
-    char *path = join_path(p->root, lmc_reader_get_file(p->files, number)->path);
+    char *path = join_path(p->root, p->get_file(p->user, number)->path);
     const int code = error < 0 ? fail_changed(path) : fail_errno(path, error, what);
     free(path);
     return code;
@@ -69,7 +71,7 @@ static int check_opened(const struct place *p)
 
 static int go_to_file(struct place *p, size_t number)
 {
-    const char *below = lmc_reader_get_file(p->files, number)->path;
+    const char *below = p->get_file(p->user, number)->path;
     const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
     if (p->fd >= 0 && p->number == number) return CODE_OK;
     int code = close_place(p);
@@ -222,7 +224,7 @@ static int are_patches(const struct patches *list, const struct place *p, size_t
         if (left < PATCH_HEADER_SIZE || container_number(head, 4) >= n_files ||
             container_number(head + 20, 4) != 0)
             return 0;
-        const lmc_file *file = lmc_reader_get_file(p->files, (size_t)container_number(head, 4));
+        const lmc_file *file = p->get_file(p->user, (size_t)container_number(head, 4));
         n_words = (size_t)container_number(head + 4, 4);
         size = (size_t)container_number(head + 16, 4);
         n_masks = count_masks(size);
