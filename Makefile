@@ -152,6 +152,22 @@ build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda
 	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
 	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
 
+# What bench/gpu.py runs where there is a GPU: made here, taken there.
+gpu-check: build/python build/gpu-check/blocks build/gpu-check/plan build/gpu-check/test_kernel
+build/gpu-check/blocks: tests/blocks.py $(wildcard spec/*.py) spec/vectors/manifest.json
+	@mkdir -p $(@D)
+	$(call say,PYTHON $@)$${PYTHON:-python3} tests/blocks.py --write $@
+build/gpu-check/plan: bench/gpu.c $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,CC $@)$(COMPILE) -w $< -o $@ $(LDFLAGS) -lm -ldl
+build/gpu-check/t_lmc.o: tests/t_lmc.c $(wildcard tests/*.h) $(HEADERS)
+	@mkdir -p $(@D)
+	$(call say,CC $@)$(COMPILE) -c $< -o $@
+build/gpu-check/test_kernel: build/gpu-check/t_lmc.o $(wildcard tests/gpu/*.cpp tests/gpu/*.h)
+	$(call say,CXX $@)$(CXX) -std=c++17 -O1 -w -Isrc tests/gpu/test_kernel.cpp \
+	    tests/gpu/cuda_on_cpu.cpp tests/gpu/kernel_on_gpu.cpp $< -o $@ $(LDFLAGS) -static-libstdc++ \
+	    -static-libgcc -pthread -lm -ldl
+
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
 build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
@@ -317,6 +333,6 @@ uninstall:
 clean:
 	rm -rf build
 
-.PHONY: all build/python gpu-stand-ins dev demo check test test-all test-cross test-long \
+.PHONY: all build/python gpu-stand-ins gpu-check dev demo check test test-all test-cross test-long \
     test-avx512 analyse fuzz fuzz-all test-mutants bench budget budget-record install \
     install-shared uninstall clean FORCE

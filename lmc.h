@@ -217,7 +217,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -1075,7 +1075,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
-#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
  * drop static functions that nobody calls. */
@@ -1085,7 +1085,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__MAY_BE_UNUSED
 #endif
 #define LMC__AVX512                                                                                \
-    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+    __attribute__((LMC__MAY_BE_UNUSED, aligned(64),                                                \
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
@@ -1242,7 +1242,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
+ * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
+ * them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -1269,8 +1270,12 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 }
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 2);
+#else
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
+#endif
 }
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
@@ -2333,10 +2338,9 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
 /* == kernels/vec_avx2.h ======================================================================== */
 
 /* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said.
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
+ * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
+ * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
  * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
@@ -2358,8 +2362,8 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
-/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
- * to 6, which the x86 instruction ignores, must go. */
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on. The x86
+ * instruction ignores bits 4 to 6, so these are cleared. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -2396,8 +2400,8 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
- * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+/* The same for bytes that may change meanwhile, as input of an encoder may: they are read once, to
+ * a register. A compiler may read memory again where that is cheaper: clang for the operand of a
  * vpternlog, gcc where registers are few. */
 LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 {
@@ -2433,14 +2437,14 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
 LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
 {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
                                                      << 32;
 }
 
-/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -2475,8 +2479,8 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 }
 #endif
 
-/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
- * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+/* load_bits: m, the bits of 64 elements, in each quarter. spread: r[i] = bit 32 j + i of m ? 255 :
+ * 0. The shuffle takes byte i / 8 of these 32 bits; bit i % 8 is masked, and compared. */
 LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
     return _mm256_set1_epi64x((long long)m);
@@ -2529,9 +2533,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
- * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+ * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
+ * steps double the groups. Each adds the last sum of a group to all of the next:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -2560,8 +2564,8 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 /* r[i] = v[i] - w[i]. */
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
-/* Bit 7 of r[i] = bit `bit` of v[i]: shifted there, in lanes of 16 bits; what comes from a
- * neighbour lies below. For SIMDe, a count that is an operand must be a literal. */
+/* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below
+ * bit 7. For SIMDe, a count that is an operand must be a literal. */
 LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 {
 #if LMC__X86
@@ -2585,8 +2589,8 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
- * first, where the table's places, 0 .. 7, find them. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, the
+ * places in the table. The halves of the result are stored apart. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -2594,7 +2598,7 @@ LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
                             lmc__load_sort_places_avx2(m));
 }
 
-/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m). */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). */
 LMC__INLINE_AVX2 uint32_t lmc__begin_ones_avx2(uint32_t m) { return m; }
 LMC__INLINE_AVX2 size_t lmc__ones_before_avx2(uint32_t sums, unsigned j)
 {
@@ -2606,8 +2610,8 @@ LMC__INLINE_AVX2 void lmc__store_low_avx2(uint8_t *p, __m128i x)
     _mm_storel_epi64((__m128i *)(void *)p, x);
 }
 LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
-{
-    _mm_storeh_pd((double *)(void *)p, _mm_castsi128_pd(x));
+{ /* gcc's _mm_storeh_pd demands an aligned p */
+    _mm_storeh_pi((__m64 *)(void *)p, _mm_castsi128_ps(x));
 }
 #endif
 #endif
@@ -2635,8 +2639,8 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 #endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
- * both (0x20) and second the upper ones (0x31). */
+ * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
+ * of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -3880,8 +3884,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
- * are consecutive.
+ * src has ranks: the place of each symbol's leaf in the tree. So each node's leaves are
+ * consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -3893,9 +3897,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
- * most i have gone to the left, so what is stored then ends before i + V, where the next load
- * begins. right may not.
+ * left may be src: when the elements [i, i + V) are in a register, at most i were stored to the
+ * left. So this store ends at or before i + V, where the next load begins. right must not be src.
  */
 
 /* Eight elements at a time, the definition. Those of the slack count as zeros. */
@@ -3929,18 +3932,18 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* The elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and n_right
- * others; a side that is not wanted is NULL. Returns how many there are now on the right. By
- * eights, sorted by a shuffle: zeros to the lower half, ones to the upper. Where they go is known
- * before the first store, so none waits:
+/* Stores the elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and
+ * n_right others; NULL: that side is not wanted. Returns the new n_right. A shuffle sorts eight at
+ * a time: zeros to the lower half, ones to the upper. All places are known first, so no store
+ * waits:
  *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * The last store to a side ends at most a step behind the first one's place. split_root uses this
- * step too. */
+ * All stores to a side are within one step from the place of the first. split_root uses this step
+ * too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -3961,8 +3964,8 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
- * loads 64 bytes, however few count: at most 63 of the list's slack. */
+/* A step of 64 elements, of which n are real, behind `done` others, n_right of them on the right.
+ * It always loads 64 bytes: at most 63 of the list's slack. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
                                              size_t done, size_t n_right)
@@ -4009,8 +4012,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
- * memory operand is microcoded on Zen 4, and the zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once, to a register, and a full store follows. The form with a
+ * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
@@ -4078,15 +4081,15 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
- * gets whole groups too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
+ * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
+ * dst gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
- * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
+ * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
+ * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4118,7 +4121,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 #if LMC__NEON
 /* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
  * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
@@ -4226,8 +4229,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
- * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -6534,8 +6537,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone; a number beyond the class's elements changes
- * nothing.
+ * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * the class's elements changes nothing.
  */
 
 /* Element i, before it changes. */
@@ -6628,11 +6631,17 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 /* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
- * of these are written whole. */
+/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+#define LMC__PATCH_STEP (LMC__PAD / 4)
+
+/* The elements of a chunk that change: where, what they were, and their residuals. Vectors of these
+ * are written whole. Where is first the class, times LMC__PATCH_CHUNK, and the number among the
+ * chunk's elements of that class; then the place in the chunk. up_to: for each class, from
+ * LMC__PATCH_GROUPS on, how many elements of it there are up to each group; a zero stands before. */
+typedef char lmc__place_fits[LMC__MAX_CLASSES * LMC__PATCH_CHUNK <= 0x10000 ? 1 : -1];
 typedef struct lmc__pending {
-    size_t n;
-    uint16_t place[LMC__PATCH_CHUNK];
+    uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
+    uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
@@ -6665,35 +6674,30 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for access to single
- * ones. */
-typedef struct lmc__group_sums_avx2 {
-    __m256i low, high;
-} lmc__group_sums_avx2;
-LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
+ * are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    lmc__group_sums_avx2 sums;
-    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-    sums.high =
-        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
-                                                        _mm256_set1_epi16(0x0F0E)));
-    lmc__store_avx2((uint8_t *)up_to, sums.low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
-    return sums;
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16),
+                    _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                               _mm256_set1_epi16(0x0F0E))));
 }
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number);
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
     /* packs takes halves of the two vectors in turn, but only how many counts */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-typedef __m512i lmc__group_sums_avx512;
-LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -6706,16 +6710,46 @@ LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
-    return sums;
 }
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
 {
-    return (unsigned)_mm_popcnt_u32(
-        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
+/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
+ * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
+ * not be foreseen. */
+LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
+                                                 const uint32_t *at, const uint8_t *residual,
+                                                 unsigned c, uint32_t seen, uint32_t end,
+                                                 unsigned width)
+{
+    const __m256i low = lmc__load_avx2((const uint8_t *)at),
+                  high = lmc__load_avx2((const uint8_t *)(at + 8)),
+                  from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
+    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    const __m256i numbers =
+                      _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
+                                                                   _mm256_sub_epi32(high, from)),
+                                               0xD8),
+                  is_behind = _mm256_permute4x64_epi64(
+                      _mm256_packs_epi32(_mm256_cmpeq_epi32(_mm256_max_epu32(low, limit), low),
+                                         _mm256_cmpeq_epi32(_mm256_max_epu32(high, limit), high)),
+                      0xD8);
+    const uint32_t n_taken = (uint32_t)_tzcnt_u64((uint32_t)_mm256_movemask_epi8(is_behind) |
+                                                  (uint64_t)1 << 2 * LMC__PATCH_STEP) /
+                             2;
+    size_t i;
+    lmc__store_avx2((uint8_t *)(pending->place + n),
+                    _mm256_add_epi16(numbers, _mm256_set1_epi16((short)(c * LMC__PATCH_CHUNK))));
+    for (i = 0; i < (width <= 2 ? 1 : n_taken * width); i += 32)
+        lmc__store_avx2(pending->residual + n * width + i, lmc__load_avx2(residual + i));
+    return n_taken;
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
- * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+ * pdep is shorter, but microcoded on Zen 1 and 2: CPUs with VPCLMULQDQ or AVX-512 take it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -6727,7 +6761,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
+LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
 {
     return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
@@ -6757,16 +6791,15 @@ LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t cr
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
-                                                  const uint8_t *strip, size_t size,
-                                                  const uint8_t *next, const uint8_t *later)
+LMC__INLINE_AVX512 uint32_t lmc__sum_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                                  size_t size, const uint8_t *next,
+                                                  const uint8_t *later, int streams)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
-    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
         if (later) {
@@ -6779,18 +6812,27 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             const size_t at = i + 64 * p;
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at));
             v[p] = lmc__load_avx512(strip + at);
-            if (strip != dst) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
+            if (streams) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
         }
         lmc__crc_add_avx512(sum, fold, v, 4, &start);
     }
-    if (strip != dst) lmc__end_stream_avx512(&stream, dst + size);
+    if (streams) lmc__end_stream_avx512(&stream, dst + size);
     return lmc__crc_finish(sum, 4);
+}
+
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
+{
+    (void)k;
+    return strip == dst ? lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 0)
+                        : lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 1);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
  * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
-#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
+#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
+    INLINE void lmc__patch_chunk_##name(                                                           \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
@@ -6799,36 +6841,42 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
-        lmc__group_sums_##isa sums;                                                                \
-        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
-        up_to[0] = 0;                                                                              \
         for (c = 0; c < n_classes; c++) {                                                          \
             const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
                           own = _mm256_sub_epi8(all, before);                                      \
             const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
                                   end = seen + lmc__sum_bytes_avx2(own);                           \
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
-                                 more = ranges->more[c];                                           \
-            uint32_t next = done->next[c];                                                         \
+            uint32_t next = done->next[c], n_taken;                                                \
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
+            lmc__sum_groups_##isa(pending->up_to[c] + LMC__PATCH_GROUPS, own);                     \
             do {                                                                                   \
-                const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(sums, number);                        \
-                const uint64_t m =                                                                 \
-                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
-                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
-                pending->place[n] = (uint16_t)place;                                               \
-                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
-                                   width);                                                         \
-                lmc__store_element(pending->residual, n++,                                         \
-                                   lmc__load_element(residual, next, width), width);               \
-            } while (at[++next] < end);                                                            \
+                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
+                                                 changes->residual[c] + (size_t)next * width, c,   \
+                                                 seen, end, width);                                \
+                n += n_taken;                                                                      \
+                next += n_taken;                                                                   \
+            } while (n_taken == LMC__PATCH_STEP);                                                  \
             done->next[c] = next;                                                                  \
+        }                                                                                          \
+        for (i = 0; i < n; i++) {                                                                  \
+            const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
+            const uint16_t *up_to;                                                                 \
+            size_t place;                                                                          \
+            uint64_t m;                                                                            \
+            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
+            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
+            place = lmc__find_group_##isa(up_to, number);                                          \
+            up_to += place;                                                                        \
+            place *= 64;                                                                           \
+            m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
+                                     ranges->more[c]);                                             \
+            place += find_one(m, number - up_to[-1]);                                              \
+            pending->place[i] = (uint16_t)place;                                                   \
+            lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
         for (i = 0; undo && i < n; i++)                                                            \
             lmc__note_undo(undo, from + pending->place[i],                                         \
@@ -6842,14 +6890,15 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
+LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
 #undef LMC__DEFINE_PATCH_CHUNK
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
-    attribute static uint32_t lmc__patch_##isa(                                                    \
+#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
+    attribute static uint32_t lmc__patch_##name(                                                   \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -6863,6 +6912,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         lmc__pending pending;                                                                      \
         size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
+        memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
         for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
             const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
@@ -6870,7 +6920,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
@@ -6881,8 +6931,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
 #endif
 
@@ -7968,16 +8019,18 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root)                                                              \
+#define LMC__AVX2_KERNELS(split_root, patch)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
-/* Where products are made two at a time: see split_root.h. */
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)
+};
+/* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
 };
 #endif
 
@@ -10297,11 +10350,12 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 
 /* == codec/plan_delta.h ======================================================================== */
 
-/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
+/* Chooses how to code a block against its prediction (spec 5.2), or without it, by a sample of
+ * both.
  *
- * An element is coded as its distance from the prediction, counted in floats or integers. How large
- * that is depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
- * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
+ * An element is coded as its distance from the prediction, counted in floats or integers. This
+ * distance depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
+ * and small floats lie closer to each other. So elements are sorted into *classes*, ranges of the
  * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
  * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
@@ -10309,8 +10363,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * *magnitudes* of its residuals: small ones are counted one by one, others by half octaves. The
  * bits below that are noise, which no choice of classes changes. */
 
-/* The changed elements, if they are so few that they are listed: then all that is coded is made
- * from this list. */
+/* The changed elements, if they are few enough for a list. Then the block is coded from the list
+ * alone. */
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: not listed */
     size_t n;
@@ -10332,29 +10386,29 @@ typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
     enum lmc__order order;
-    int sparse;    /* which elements have changed is a mask, and only they are coded */
+    int sparse;    /* a mask says which elements have changed; only these are coded */
     uint64_t bits; /* that it takes, estimated */
     size_t border; /* bytes: above that, coding without the prediction may be smaller */
 } lmc__delta;
 
 /* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
- * to decode. By default there is one more if at most a fifth of the elements has changed, or if it
- * saves 1/108. A sparse delta gets classes as long as each saves 1/1024, or 1/128 if it takes more
- * than n / 16 bits. */
+ * to decode. The default level adds one if at most a fifth of the elements has changed, or if that
+ * saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256 if
+ * the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
-/* A delta of which at most one element in so many has changed is sparse. */
+/* A delta is sparse if at most one element in LMC__SPARSE_ONE_IN has changed. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements in each run of the sample, by default: classes found with 4096 elements make deltas 0.1
- * to 0.25 % larger than with all 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default. Classes that are found with 4096 elements make
+ * deltas 0.1 to 0.25 % larger than with 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, since
- * most residuals of deltas are there; above, each octave has two. Below 256 a table gives the
- * bucket of each eight residuals, which is faster than finding the octave. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ... Each of 0 .. 15 has its own,
+ * since most residuals are there. Above, each octave has two. Below 256 a table has the bucket of
+ * residual / 8, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -10420,8 +10474,7 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
- * magnitudes, times n / total; and headers: two dozen bytes, and 6 bits for each of the 40 symbols
- * or more that trees have. */
+ * magnitudes, times n / total; and headers of 28 bytes, and 6 bits for each symbol, at least 40. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -10583,12 +10636,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes for m->classes, the keys of a sample, in which n_equal elements are as
+/* Finds the best classes. m->classes: the keys of a sample, in which n_equal elements are as
  * predicted. Sets all of delta but its changes and border.
  *
- * Until few are left, it merges the neighbours whose merge saves most, or costs least: at most 255
- * steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first class
- * begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until few are left, it merges the neighbours whose merge saves most, or costs least. That takes
+ * at most 255 steps; each reads LMC__MAGNITUDES counts twice, and moves the classes behind. The
+ * first class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -10627,9 +10680,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Bits that a block of n elements takes without a prediction, by a sample of it: the sum over its
- * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for them. It is the
- * sample that the classes use, so that both estimates have similar errors. */
+/* Estimates the bits that a block of n elements takes without a prediction: the sum over its
+ * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for the planes. The
+ * classes use the same sample, so both estimates have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10667,10 +10720,9 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
- * it is sparse: otherwise each plane would repeat which ones are zero. If it is not sparse, the
- * lowest planes that are noise in spite of the prediction are not grouped, since that would save
- * nothing. */
+/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most residuals
+ * are zero, it is sparse: one mask says which, instead of every plane. If not, the lowest planes
+ * are not grouped if they are noise in spite of the prediction: that would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -10730,7 +10782,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     m.n = n;
     n_equal = lmc__count_keys(&m, &sample);
     memset(changes, 0, sizeof *changes);
-    /* sparse is a kind of Grouping */
+    /* a sparse delta is grouped, too */
     if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
         changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
                                         n, block->width);
@@ -17836,8 +17888,9 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 /* == snapshot/restore.h ======================================================================== */
 
 /* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. For blocks that cannot be decoded,
- * only the CRC of the payload is checked; the facts of their files are taken from the index.
+ * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
+ * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
  * is cut by the end of one buffer is moved in front of the data in the other:
@@ -17869,12 +17922,12 @@ typedef struct lmc__restorer {
     /* the bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the room before them is
-     * for the rest of this one */
+    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
+     * be copied before them */
     int is_next_read;
     size_t next_room;
-    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded */
+    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
+     * before it is read to */
     int is_other_used;
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
@@ -17892,9 +17945,8 @@ typedef struct lmc__restorer {
 
     /* -- the stream of files at hand: the last that is listed -- */
     uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned; `file` was begun, and
-     * its bytes are being written. Each has a digester: the planner plans pieces, the other one
-     * absorbs them. */
+    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
+     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
@@ -17924,8 +17976,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
- * to those of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
+ * of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -17958,7 +18010,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * all up to the last such end is written now. */
+ * the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -18020,8 +18072,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* Decoding reads, too, if no block of the wave is in the other buffer. If one was, a second,
-     * empty wave does the reading. */
+    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+     * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
@@ -18103,8 +18155,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, blocks that have bytes of two files could
- * not be written. */
+ * index keeps room for what is not known yet. In place, a stream must be one file: blocks with
+ * bytes of two could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18156,11 +18208,11 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. A prediction is read to the place of the block, which
- * will be decoded over it. unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
+ * decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; it must not cut one in two. Such
- * blocks are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; none may be half written. Such blocks
+ * are read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18210,8 +18262,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be read, if it need not be decoded; or LMC_OK. A delta
- * without its base cannot read back its own bytes either. */
+/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
+ * its base cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -18265,8 +18317,8 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked. Facts of files that
- * could not be decoded are taken from it. */
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked. It gives the CRCs
+ * and fingerprints of files that could not be decoded. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18397,19 +18449,19 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
- * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
- * count is used to allocate: entries are parsed until as many were there, or they end. The stored
- * sizes, with header and BLKS, must add up to where the index stands. So memory is in proportion
- * to the size of the index, which the caller limits, and time is n log n in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
+ * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
+ * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
+ * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
+ * proportion to the size of the index, which the caller limits, and time to n log n. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
     size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
-     * because its section is lost */
+    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
+     * section is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
@@ -18487,8 +18539,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
- * must be complete. */
+/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
+ * complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18515,7 +18567,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run: body is that of its RUN section; stored: bytes of section and blocks. */
+/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -18540,8 +18592,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     return lmc__append(&t->runs, &r, sizeof r);
 }
 
-/* The next entry. Offsets are at most max_offset, below 2^63, after each, so they do not
- * overflow. */
+/* Parses the next entry. Offsets stay at or below max_offset < 2^63, so they do not overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
     lmc__cursor *const c = &x->c;
@@ -18575,10 +18626,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
- * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
- * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
- * its predictions are there, is not looked at. */
+/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
+ * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
+ * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -18621,21 +18671,21 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: through all links of a chain of deltas, if all have the same blocks. If not, a link
- * is asked for parts of a block, again and again for neighbours. It then decodes to a *window*,
- * which answers the next requests. The cost of all that is bounded (work.h). Links share the
- * buffers of a lender: so nothing of the coder may be in use while a prediction is read.
+ * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
+ * is asked for one part of a block after another. It then decodes to a *window*, which answers the
+ * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
+ * so its buffers must be free while a prediction is read.
  *
  * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
 struct lmc_reader {
-    /* bytes of the source in memory, from held_at on: its end, while it is opened; later the code
-     * of several runs; or none */
+    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
+     * several runs */
     lmc__buffer held;
-    /* of what is being read whole; the body of the section of hashes, after the first request */
+    /* of the file or tensor that is read whole; the section of hashes, after the first request */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made at the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: from another snapshot; from this one */
+    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -18647,8 +18697,8 @@ struct lmc_reader {
     int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
-    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
-    /* snapshots of the chain that this meter is known to count, this one included */
+    lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
+    /* how many snapshots share this meter, as far as is known; this one is counted */
     uint64_t n_links;
     /* for the fingerprint of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
@@ -18680,7 +18730,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* So many bytes of the file's end are read first, in one request: the source may be far away. They
+/* The first request reads this many bytes of the file's end, since the source may be far away. They
  * hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
@@ -18723,9 +18773,9 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is at that place and within the file, to empty tables. If it begins
- * before the held tail, as many bytes as that has are read before it, too, and held instead: they
- * have the rows of most files. */
+/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
+ * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
+ * files these are the rows. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -18757,9 +18807,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, where the headers of its
- * blocks say it. NULL: the rows of BLKS say it. They are read to the second half of the room; the
- * first is for what is kept of them. */
+/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
+ * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
+ * the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -18889,7 +18939,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* At most so much code is fetched at once; with parallel_reads each worker reads a block. */
+/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
@@ -18935,9 +18985,8 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
- * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
- * whole. */
+/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
+ * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -18957,9 +19006,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * That of a block that is wanted whole goes to its place in dst, where the block is then decoded.
- * That of others, at most the first and the last, goes to a buffer. So neighbours are read in one
- * request. */
+ * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
+ * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
+ * neighbours are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -18981,8 +19030,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block, which must be the very one that the index knows, and not one of another
- * file with the same number and size. */
+/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
+ * the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -19096,7 +19145,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and its rows are made of that. */
+ * code is read in one request, and shows where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -19186,7 +19235,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: of the reader's caller if there are no windows, else of a decoder (work.h). */
+/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -19205,9 +19254,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* How a reader's origin reads back its own file: by windows of its own, for the others may have
- * what is just being read. These bytes refer to nothing of this snapshot (lmc__add_run); in damaged
- * files that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
+ * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
+ * that is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -19277,7 +19326,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another file's. */
+/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
@@ -19439,17 +19488,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
+/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage) is
  * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. */
+ * So a pointer to it is a pointer to a reader. read_run and free_extra do what differs. */
 
-/* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
- * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
+/* Allocates struct_size bytes: a reader, and what is behind it. open: finds the tables. After an
+ * error the reader is freed as always: everything in it is zero, or valid. Readers of a chain are
+ * used one at a time, so the caller may let one lend its coder, of several MiB, to the others. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -19477,7 +19526,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    /* the base's meter, if the base is a reader: one request counts for the whole chain */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -19500,8 +19549,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* What a salvage has beside before the reader itself, as it lies in the same allocation.
- * struct_size is kept because LMC_REALLOC wants to know what it frees. */
+/* What a salvage adds is freed before the reader, since both are one allocation. struct_size is
+ * kept because LMC_REALLOC wants the size of what it frees. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;

@@ -30,7 +30,7 @@
  * Chunks of 2^20 elements: a word with the coded size (0: stored) for each plane, then the planes,
  * lowest first. xor and split of a part take place in the caches. */
 
-enum { CHUNK = 1 << 20, PART = 1 << 14, MAX_WIDTH = 4 };
+enum { CHUNK = 1 << 20, PART = 1 << 14, MAX_WIDTH = 8 };
 
 static uint8_t rows[MAX_WIDTH][CHUNK], part_xor[PART * MAX_WIDTH];
 static ZSTD_CCtx *cctx;

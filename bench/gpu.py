@@ -1,35 +1,56 @@
 #!/usr/bin/env python3
 """Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. Experimental: NOT RUN on one yet.
 
-    bench/gpu.py MODEL.safetensors [--gb N] [--sanitize] [--quick]
+    bench/gpu.py [MODEL.safetensors]     all parts, in this order; without MODEL it makes one of random weights
+    bench/gpu.py --parts blocks,load     these only
+    bench/gpu.py --make                  builds what the parts run, which needs no GPU
+    bench/gpu.py --dry                   all parts on stand-ins for the driver and NVRTC, small; no figure means anything
 
-The file is compressed first. Then, each only if what stands before was right:
+Each part is a process of its own, that ends after so many seconds at most. What it says stands at once on the screen and in
+gpu.txt, in the directory --out ($OUT, or build/gpu-results), and in gpu.json when it has ended. The network is not used.
 
-    blocks       of the whole file, in the memory of the device: the kernels alone. --gb (2): of copies side by side, so that
-                 no cache helps
-    pinned       the same, with packed bytes from pinned memory: copies and kernels in two streams
-    file         from the file to tensors (lmc_codec.torch.load_file): decode="gpu", decode="cpu", and safetensors with
-                 1, 4 and 16 threads. All read a file that the system has in memory
-    delta        apply_file of a delta of 2 % of the elements, in place
-    peers        nvCOMP's ANS (nvidia-nvcomp-cu12) and DietGPU (DIETGPU: its .so) on the same tensors, where they are there
+    machine      what GPU, driver, Python                                                                     20 s
+    kernels      each kernel: all blocks of the vectors, made and damaged ones: the same bytes or refusal     90 s
+    vectors      whole files of spec/vectors and tests/golden by lmc_cuda_read, against the CPU               60 s
+    model        makes MODEL, compresses it                                                                   60 s
+    blocks       the kernels alone, blocks in the memory of the device, all bytes checked: GB/s of each       90 s
+                 dtype. --gb (2): so much at once, that no cache helps. Then packed bytes come from pinned
+                 memory: copies and kernels in two streams
+    load         from the file to tensors: decode="gpu", "cpu", and safetensors with 1, 4 and 16 threads;     90 s
+                 of a file that the system has in memory
+    delta        apply_file of a delta of 2 % of the elements, in place, on the GPU and by the CPU            60 s
+    peers        nvCOMP's ANS (nvidia-nvcomp-cu12, -cu13) and DietGPU (DIETGPU: its .so), where they are      60 s
+    memcheck, racecheck, initcheck, synccheck: compute-sanitizer over some cases of `kernels`, and memcheck   45 s each
+                 over some of `vectors`, too
 
---sanitize runs the first four (the first two without PyTorch) under the four tools of compute-sanitizer, --quick everything once. Medians of 10 (delta: once), GB/s of decoded
-bytes. `blocks` and `pinned` need the driver, NVRTC and a C compiler; the others PyTorch with CUDA, safetensors and lmc_codec.
+Medians of 10, GB/s of decoded bytes. load, delta and peers want PyTorch with CUDA and safetensors; all others only the driver,
+NVRTC and what --make builds (without it: make, a C and a C++ compiler, Python.h). Wheels in build/gpu-check/wheels can be
+imported, too: nvidia-nvcomp-cu13 and nvidia-libnvcomp-cu13 (34 MB), for example.
 """
 import argparse
 import ctypes
+import glob
+import hashlib
 import importlib.util
+import json
 import os
+import platform
+import re
 import shutil
+import signal
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from bisect import bisect
 from ctypes import byref, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MADE = os.path.join(TOP, "build/gpu-check")
+SAMPLE = os.path.join(TOP, "examples/data/gpt-step-001000.bf16.safetensors")
 DEVICE = "cuda:0"
 ROW = struct.Struct("<QQQIIII")  # bench/gpu.c
 BLOCK = struct.Struct("<QQQIIII")  # lmc__gpu_block
@@ -58,9 +79,9 @@ class Library:
 
 
 class GPU:
-    """The driver, the kernels, and what is allocated."""
+    """The driver, the kernels (of what make_plan says; or none), and what is allocated."""
 
-    def __init__(self, folder, kernels):
+    def __init__(self, folder=None, kernels=()):
         self.driver = cu = Library("libcuda.so.1")
         cu.cuInit(0)
         self.device, context = c_int(), c_void_p()
@@ -72,6 +93,8 @@ class GPU:
         major, minor, self.n_multiprocessors, most = (self.attribute(i) for i in (75, 76, 16, 97))
         self.name = f"{name.value.decode()}, sm_{major}{minor}, {self.n_multiprocessors} multiprocessors"
         self.kernels = []
+        if not folder:
+            return
         module = c_void_p()
         with open(os.path.join(folder, "decode.cu"), "rb") as f:
             cu.cuModuleLoadData(byref(module), compile_text(f.read(), f"sm_{major}{minor}"))
@@ -147,7 +170,7 @@ class GPU:
 
 
 def compile_text(text, arch):
-    rtc = Library("libnvrtc.so.13", "libnvrtc.so.12", *find_nvrtc())
+    rtc = Library(*filter(None, [os.environ.get("LMC_NVRTC")]), "libnvrtc.so.13", "libnvrtc.so.12")
     program, size = c_void_p(), c_size_t()
     rtc.nvrtcCreateProgram(byref(program), text, b"decode.cu", 0, None, None)
     options = [b"--gpu-architecture=" + arch.encode(), b"--std=c++17", b"-default-device"]
@@ -165,24 +188,30 @@ def compile_text(text, arch):
 
 
 def find_nvrtc():
-    try:
+    """Of pip, and of the CUDA Toolkit: those that the driver knows, the newest last."""
+    version, folders = c_int(), ["/usr/local/cuda*/lib64"]
+    Library("libcuda.so.1").cuDriverGetVersion(byref(version))
+    if importlib.util.find_spec("nvidia"):
         import nvidia
-    except ImportError:
-        return []
-    import glob
 
-    return [path for at in nvidia.__path__ for path in sorted(glob.glob(f"{at}/*/lib/libnvrtc.so.*"))]
+        folders += [f"{at}/*/lib" for at in nvidia.__path__]
+    found = [path for folder in folders for path in glob.glob(f"{folder}/libnvrtc.so.1[123]*")]
+    return sorted((path for path in found if int(re.search(r"so\.(\d+)", path)[1]) <= version.value // 1000), key=os.path.basename)
 
 
 def make_plan(packed, folder):
-    """Compiles bench/gpu.c and runs it: kernels, and rows of blocks."""
-    program = os.path.join(folder, "plan")
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-std=c99", "-O0", "-w", os.path.join(HERE, "gpu.c"), "-o", program, "-lm", "-ldl"], check=True)
-    said = subprocess.run([program, packed, folder], check=True, capture_output=True, text=True).stdout
+    """By bench/gpu.c: kernels, and rows of blocks."""
+    said = subprocess.run([os.path.join(MADE, "plan"), packed, folder], check=True, capture_output=True, text=True).stdout
     kernels = [(name, *map(int, rest)) for name, *rest in map(str.split, said.splitlines())]
     with open(os.path.join(folder, "blocks.bin"), "rb") as f:
         return kernels, list(ROW.iter_unpack(f.read()))
+
+
+def dtypes_of(model):
+    """(first byte behind a tensor, its dtype), sorted, of a safetensors file."""
+    size, = struct.unpack("<Q", model[:8])
+    tensors = [t for name, t in json.loads(model[8 : 8 + size]).items() if name != "__metadata__"]
+    return sorted((8 + size + t["data_offsets"][1], t["dtype"]) for t in tensors)
 
 
 def pack(rows, source, target, copies=1, step_in=0, step_out=0):
@@ -201,6 +230,7 @@ def bench_blocks(gpu, packed, wanted, rows, gigabytes, repetitions):
     source, target = gpu.allocate(step_in * copies), gpu.allocate(step_out * copies)
     for c in range(copies):
         gpu.driver.cuMemcpyHtoD_v2(c_uint64(source + c * step_in), packed, c_size_t(len(packed)))
+    ends = dtypes_of(wanted)
     left, done = {k: [r for r in rows if r[2] == k] for k in range(len(gpu.kernels))}, {}
     n_cpu = len(rows) - sum(map(len, left.values()))
     for k, (function, shared, groups, following, _) in enumerate(gpu.kernels):
@@ -226,14 +256,16 @@ def bench_blocks(gpu, packed, wanted, rows, gigabytes, repetitions):
             if got[out : out + size] != wanted[out : out + size]:
                 raise SystemExit(f"kernel {k}: WRONG BYTES in the block at {out}, number {number}")
         done[k] = ok
-        speed = ""
-        if ok:
-            table = gpu.upload(pack(ok, source, target, copies, step_in, step_out))
-            status = gpu.allocate(4 * len(ok) * copies)
-            seconds = gpu.time(lambda: gpu.launch(k, table, len(ok) * copies, status, scratch), repetitions)
-            speed = f", {sum(r[4] for r in ok) * copies / seconds / 1e9:.1f} GB/s of {sum(r[4] for r in ok) * copies / 1e9:.2f} GB"
+        print(f"blocks: kernel {k}, {shared} bytes of shared memory, {groups} groups: {len(ok)} of {len(chosen)} right", flush=True)
+        of_dtype = {}
+        for row in ok:  # a block that crosses tensors is of the first
+            of_dtype.setdefault(next(dtype for end, dtype in ends[bisect(ends, (row[1], "~")) :]), []).append(row)
+        for dtype, some in sorted(of_dtype.items()):
+            size = sum(r[4] for r in some) * copies
+            table, status = gpu.upload(pack(some, source, target, copies, step_in, step_out)), gpu.allocate(4 * len(some) * copies)
+            seconds = gpu.time(lambda: gpu.launch(k, table, len(some) * copies, status, scratch), repetitions)
+            print(f"blocks: kernel {k}, {dtype}: {size / seconds / 1e9:.1f} GB/s of {size / 1e9:.2f} GB in {len(some) * copies} blocks", flush=True)
             gpu.free(table, status)
-        print(f"blocks: kernel {k}, {shared} bytes of shared memory, {groups} groups: {len(ok)} of {len(chosen)} right{speed}", flush=True)
         if scratch:
             gpu.free(scratch)
     print(f"blocks: {n_cpu + len(left.get(-1, []))} of {len(rows)} are for the CPU")
@@ -288,10 +320,16 @@ def median_of(work, repetitions):
     return statistics.median(times)
 
 
-def bench_files(model, packed, folder, repetitions):
+def is_same(a, b):
+    import torch
+
+    return torch.equal(a.cpu().reshape(-1).view(torch.uint8), b.cpu().reshape(-1).view(torch.uint8))
+
+
+def bench_load(model, packed, repetitions):
     import torch
     from concurrent.futures import ThreadPoolExecutor
-    from lmc_codec.torch import apply_file, load_file, save_file
+    from lmc_codec.torch import load_file
     from safetensors import safe_open
 
     size = os.path.getsize(model)
@@ -315,38 +353,56 @@ def bench_files(model, packed, folder, repetitions):
     ours = read_ours("gpu")
     with safe_open(model, "pt") as f:
         for name in f.keys():
-            want = f.get_tensor(name)
-            if not torch.equal(ours[name].cpu().reshape(-1).view(torch.uint8), want.reshape(-1).view(torch.uint8)):
-                raise SystemExit(f"file: tensor {name} is WRONG")
-    print(f"file: all {len(ours)} tensors are right")
+            if not is_same(ours[name], f.get_tensor(name)):
+                raise SystemExit(f"load: tensor {name} is WRONG")
+    print(f"load: all {len(ours)} tensors are right", flush=True)
+    del ours
     rows = [(f'LMC, decode="{d}"', lambda d=d: read_ours(d)) for d in ("gpu", "cpu")]
     rows += [(f"safetensors, {n} threads", lambda n=n: read_theirs(n)) for n in (1, 4, 16)]
     for what, work in rows:
-        print(f"file: {what}: {size / median_of(work, repetitions) / 1e9:.2f} GB/s", flush=True)
+        print(f"load: {what}: {size / median_of(work, repetitions) / 1e9:.2f} GB/s", flush=True)
 
+
+def bench_delta(packed, folder, repetitions):
+    import torch
+    from lmc_codec.torch import apply_file, load_file, save_file
+
+    before = load_file(packed)
     after = {}
-    for name, t in ours.items():
-        after[name] = t.cpu().clone()
+    for name, t in before.items():
+        after[name] = t.clone()
         if t.is_floating_point():
             at = torch.rand(t.shape) < 0.02
             after[name][at] = (after[name][at].float() * 1.01).to(t.dtype)
-    delta = os.path.join(folder, "delta.lmc")
+    size, delta = sum(t.nbytes for t in before.values()), os.path.join(folder, "delta.lmc")
     save_file(after, delta, base=packed)
-    start = time.perf_counter()
-    apply_file(delta, ours, decode="gpu")
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
-    for name, t in ours.items():
-        if not torch.equal(t.cpu().reshape(-1).view(torch.uint8), after[name].reshape(-1).view(torch.uint8)):
-            raise SystemExit(f"delta: tensor {name} is WRONG")
-    print(f"delta: {os.path.getsize(delta) / size:.2%} of the file, checked and applied at {size / seconds / 1e9:.2f} GB/s")
-    return ours
+    print(f"delta: {os.path.getsize(delta) / size:.2%} of the tensors' size", flush=True)
+    weights = load_file(packed, DEVICE, decode="gpu")
+
+    def apply(decode):
+        times = []
+        for _ in range(repetitions):
+            for name, t in before.items():
+                weights[name].copy_(t)
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            apply_file(delta, weights, decode=decode)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+            if not all(is_same(t, after[name]) for name, t in weights.items()):
+                raise SystemExit("delta: tensors are WRONG")
+        return statistics.median(times)
+
+    for decode in "gpu", "cpu":
+        print(f'delta: checked and applied, decode="{decode}": {size / apply(decode) / 1e9:.2f} GB/s', flush=True)
 
 
-def bench_peers(tensors, repetitions):
+def bench_peers(model, repetitions):
     """On the tensors of bf16, each by itself."""
     import torch
+    from safetensors.torch import load_file
 
+    tensors = load_file(model, device=DEVICE)
     chosen = [t for t in tensors.values() if t.dtype == torch.bfloat16 and t.numel() > 1 << 16]
     size = sum(t.nbytes for t in chosen)
 
@@ -358,14 +414,24 @@ def bench_peers(tensors, repetitions):
         work()
         print(f"peers: {what}: {packed / size:.1%}, {size / median_of(work, repetitions) / 1e9:.1f} GB/s", flush=True)
 
+    def flat(t):
+        return t.view(torch.uint8).reshape(-1)
+
+    def planes(t):
+        return flat(t).reshape(-1, 2).T.contiguous().reshape(-1)
+
     try:
         from nvidia import nvcomp
     except ImportError as error:
         print(f"peers: nvCOMP: {error}")
     else:
-        codec = nvcomp.Codec(algorithm="ANS")
-        arrays = [codec.encode(nvcomp.as_array(t.view(torch.uint8).reshape(-1))) for t in chosen]
-        show("nvCOMP ANS", sum(a.buffer_size for a in arrays), lambda: [codec.decode(a) for a in arrays])
+        for what, view, options in ("bytes", flat, {}), ("byte planes", planes, {}), ("<f2", lambda t: flat(t).view(torch.float16), {"data_type": "<f2"}):
+            try:
+                codec = nvcomp.Codec(algorithm="ANS", **options)
+                arrays = codec.encode([nvcomp.as_array(view(t)) for t in chosen])
+                show(f"nvCOMP ANS, {what}", sum(a.buffer_size for a in arrays), lambda: codec.decode(arrays))
+            except (RuntimeError, ValueError) as error:
+                print(f"peers: nvCOMP ANS, {what}: {error}", flush=True)
     if "DIETGPU" not in os.environ:
         print("peers: DietGPU: DIETGPU does not name its .so")
         return
@@ -374,48 +440,267 @@ def bench_peers(tensors, repetitions):
     show("DietGPU", sum(t.nbytes for t in made), lambda: torch.ops.dietgpu.decompress_data_simple(True, made))
 
 
-def sanitize(model):
-    tool = shutil.which("compute-sanitizer")
-    if not tool:
-        raise SystemExit("compute-sanitizer is not on the path: it comes with the CUDA Toolkit")
-    has_torch = all(importlib.util.find_spec(name) for name in ("torch", "safetensors", "lmc_codec"))
-    how = ["--quick", "--no-peers" if has_torch else "--only-blocks"]
-    for name in ("memcheck", "racecheck", "initcheck", "synccheck"):
-        print(f"-- {name}", flush=True)
-        subprocess.run([tool, "--tool", name, "--error-exitcode", "9", sys.executable, __file__, *how, model], check=True)
+# -- right or not --
+
+
+def check_vectors(every):
+    """Whole files: what lmc_cuda_read makes of them is what the CPU makes of them, or both refuse them alike."""
+    import lmc_codec
+
+    gpu, n_right, n_refused, n_left, n_wrong = GPU(), 0, 0, 0, 0
+    cuda = lmc_codec._lmc.Cuda(0, os.environ.get("LMC_CUDA_CACHE"), os.environ.get("LMC_NVRTC"))
+    with open(os.path.join(TOP, "spec/vectors/manifest.json"), encoding="utf-8") as f:
+        manifest = json.load(f)
+    at = os.path.join(TOP, "spec/vectors", "")
+    cases = [(f"{at}{kind}/{x['name']}.lmc", [at + base for base in x["base"]]) for kind in ("valid", "invalid") for x in manifest[kind]]
+    cases += [(os.path.join(TOP, "tests/golden", name), []) for name in sorted(os.listdir(os.path.join(TOP, "tests/golden"))) if name.endswith(".lmc")]
+
+    def by_gpu(reader):
+        places = [gpu.upload(b"\xa5" * x.size) for x in reader.files]
+        try:
+            cuda.read(reader._object, [(x.number, 0, x.size, to) for x, to in zip(reader.files, places)], 0)
+            return [gpu.download(to, x.size) for x, to in zip(reader.files, places)]
+        finally:
+            gpu.free(*places)
+
+    def by_cpu(reader):
+        return [bytes(reader.read(x.path)) for x in reader.files]
+
+    def outcome(path, bases, how):
+        try:
+            with lmc_codec.open(path, base=bases[0] if bases else None, threads=1) as reader:
+                return how(reader)
+        except lmc_codec.LMCError as error:
+            return error
+        except (ValueError, OSError):  # the base is no file that this package opens
+            return None
+
+    for path, bases in cases[::every]:
+        wanted = outcome(path, bases, by_cpu)
+        if wanted is None or (isinstance(wanted, lmc_codec.BaseError) and "/valid/" in path):
+            n_left += 1
+            continue
+        got = outcome(path, bases, by_gpu)
+        is_refused = isinstance(wanted, lmc_codec.LMCError)
+        is_right = isinstance(got, lmc_codec.LMCError) and got.status == wanted.status if is_refused else got == wanted
+        n_right, n_refused, n_wrong = n_right + (is_right and not is_refused), n_refused + (is_right and is_refused), n_wrong + (not is_right)
+        if not is_right:
+            print(f"vectors: {path}: WRONG: {got if isinstance(got, Exception) else 'other bytes'}; the CPU: {wanted if is_refused else 'accepts it'}", flush=True)
+    blocks, others = cuda.counts()[:2]
+    print(f"vectors: {n_right} right, {n_refused} refused alike, {n_wrong} WRONG, {n_left} left out; blocks: {blocks[0]} by the GPU, {others[0]} by the CPU")
+    if n_wrong or not n_right or not n_refused:
+        raise SystemExit(1)
+
+
+def show_machine():
+    import torch  # what else is here does not matter without it
+
+    print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, PyTorch {torch.__version__}")
+
+
+# -- parts --
+
+
+def make_model(model, gigabytes):
+    """Tensors as those of an LLM: 70 % bf16, the rest fp32, fp16, fp8."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    tensors = {}
+    for dtype, share in (torch.bfloat16, 0.7), (torch.float32, 0.15), (torch.float16, 0.1), (torch.float8_e4m3fn, 0.05):
+        n = max(1, int(gigabytes * 1e9 * share / dtype.itemsize) >> 12)
+        n_each = max(1, n // 8)
+        for i in range(min(n, 8)):
+            data = torch.randn(n_each, 4096, device=DEVICE) * (1.0 if dtype.itemsize == 1 else 0.02)
+            tensors[f"layers.{i}.{str(dtype)[6:]}"] = data.to(dtype).cpu()
+    save_file(tensors, model)
+
+
+def compress(model, packed):
+    import lmc_codec
+
+    with lmc_codec.Writer(packed) as writer:
+        writer.add_file(model, os.path.basename(model))
+
+
+def has_torch():
+    return all(importlib.util.find_spec(name) for name in ("torch", "safetensors"))
+
+
+def sanitizer(tool):
+    """The commands of a part."""
+    path = shutil.which("compute-sanitizer") or next(iter(glob.glob("/usr/local/cuda*/bin/compute-sanitizer")), None)
+    if not path:
+        raise SystemExit("SKIPPED: compute-sanitizer is not on the path: it comes with the CUDA Toolkit")
+    front = [path, "--tool", tool, "--error-exitcode", "9"]
+    yield [*front, os.path.join(MADE, "test_kernel"), os.path.join(MADE, "blocks"), "--every", "40"]
+    if tool == "memcheck":
+        yield [*front, sys.executable, __file__, "--parts", "vectors", "--here", "--every", "40"]
+
+
+def run_here(name, args, folder):
+    """A part, in this process."""
+    model, packed, repetitions = args.model or os.path.join(folder, "model.safetensors"), os.path.join(folder, "model.lmc"), 1 if args.dry else 10
+    if name in ("load", "delta", "peers") and not has_torch():
+        raise SystemExit("SKIPPED: PyTorch or safetensors is not installed")
+    if args.dry and has_torch():
+        lend_memory()
+    if name == "machine":
+        subprocess.run(["nvidia-smi"], check=False) if shutil.which("nvidia-smi") else print("no nvidia-smi")
+        print(GPU().name)
+        if has_torch():
+            show_machine()
+    elif name == "kernels":
+        command = [os.path.join(MADE, "test_kernel"), os.path.join(MADE, "blocks")]
+        raise SystemExit(subprocess.run(command, check=False).returncode)
+    elif name == "vectors":
+        check_vectors(args.every)
+    elif name == "model":
+        if not args.model and has_torch():
+            make_model(model, 0.004 if args.dry else args.gb / 2)
+        elif not args.model:
+            shutil.copyfile(SAMPLE, model)
+        compress(model, packed)
+        print(f"model: {os.path.getsize(model) / 1e9:.3f} GB, compressed to {os.path.getsize(packed) / os.path.getsize(model):.2%}")
+    elif name == "blocks":
+        kernels, rows = make_plan(packed, folder)
+        gpu = GPU(folder, kernels)
+        with open(packed, "rb") as f, open(model, "rb") as g:
+            data, wanted = f.read(), g.read()
+        done = bench_blocks(gpu, data, wanted, rows, 0 if args.dry else args.gb, repetitions)
+        if any(done.values()):
+            bench_pinned(gpu, data, wanted, done, repetitions)
+    elif name == "load":
+        bench_load(model, packed, repetitions)
+    elif name == "delta":
+        bench_delta(packed, folder, min(repetitions, 3))
+    elif name == "peers":
+        bench_peers(model, repetitions)
+    else:
+        for command in sanitizer(name):
+            subprocess.run(command, check=True, env={**os.environ, "LMC_TEST_BRIEF": "1"})
+
+
+def lend_memory():
+    """For --dry: tensors on the CPU are the device's memory."""
+    global DEVICE
+    sys.path.insert(0, os.path.join(TOP, "python/tests"))
+    import stand_in
+
+    stand_in.install()
+    DEVICE = "cpu"
+
+
+SECONDS = {
+    "machine": 20, "kernels": 90, "vectors": 60, "model": 60, "blocks": 90, "load": 90, "delta": 60, "peers": 60,
+    "memcheck": 45, "racecheck": 45, "initcheck": 45, "synccheck": 45
+}  # fmt: skip
+
+
+def run_part(name, args, folder, seconds, log):
+    """A part, in a process of its own: how it has ended, and what it has said."""
+    options = [x for x in (args.model, "--dry" if args.dry else None) if x]
+    command = [sys.executable, __file__, "--parts", name, "--here", "--folder", folder, "--gb", str(args.gb), "--every", str(args.every), *options]
+    start, lines = time.monotonic(), []
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0)
+    watch = threading.Timer(seconds, os.killpg, (process.pid, signal.SIGKILL))
+    watch.start()
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        for to in log, sys.stdout:
+            to.write(line)
+            to.flush()
+    code, took = process.wait(), time.monotonic() - start
+    watch.cancel()
+    ended = "SKIPPED" if any(x.startswith("SKIPPED") for x in lines[-1:]) else {0: "ok", -signal.SIGKILL: f"killed after {took:.0f} s"}.get(code, f"FAILED ({code})")
+    return {"part": name, "ended": ended, "seconds": round(took, 1), "said": lines[-200:]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--parts", default=",".join(SECONDS))
+    parser.add_argument("--out", default=os.environ.get("OUT") or os.path.join(TOP, "build/gpu-results"))
+    parser.add_argument("--limit", type=float, help="seconds for all parts (540)")
     parser.add_argument("--gb", type=float, default=2)
-    parser.add_argument("--sanitize", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only-blocks", action="store_true", help="neither files nor peers")
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--every", type=int, default=1, help="of the vectors, one in so many")
+    parser.add_argument("--make", action="store_true")
+    parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.sanitize:
-        return sanitize(args.model)
-    repetitions, gigabytes = (1, 0) if args.quick else (10, args.gb)
-    with tempfile.TemporaryDirectory() as folder:
-        packed = os.path.join(folder, "model.lmc")
-        if shutil.which("lmc"):
-            subprocess.run(["lmc", "-q", "-o", packed, args.model], check=True)
-        else:
-            subprocess.run([sys.executable, "-m", "lmc_codec", "-q", "-o", packed, args.model], check=True)
-        kernels, rows = make_plan(packed, folder)
-        gpu = GPU(folder, kernels)
-        print(gpu.name)
-        with open(packed, "rb") as f, open(args.model, "rb") as g:
-            data, wanted = f.read(), g.read()
-        done = bench_blocks(gpu, data, wanted, rows, gigabytes, repetitions)
-        if any(done.values()):
-            bench_pinned(gpu, data, wanted, done, repetitions)
-        if not args.only_blocks:
-            tensors = bench_files(args.model, packed, folder, repetitions)
-            if not args.no_peers:
-                bench_peers(tensors, repetitions)
+    parts = args.parts.split(",")
+    if not set(parts) <= set(SECONDS):
+        parser.error(f"parts are {', '.join(SECONDS)}")
+    if args.here:
+        return run_here(parts[0], args, args.folder)
+    if args.make or not is_made():
+        make()
+    if args.make:
+        return None
+    os.makedirs(args.out, exist_ok=True)
+    found = []
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(args.out, "gpu.txt"), "w", encoding="utf-8") as log:
+        set_environment(args, folder)
+        slack = 10 if args.dry else 1  # a CPU, which may have much else to do
+        end = time.monotonic() + (args.limit or 540 * slack)
+        for name in parts:
+            seconds = min(SECONDS[name] * slack, end - time.monotonic())
+            log.write(f"== {name}\n")
+            print(f"== {name}", flush=True)
+            found.append(run_part(name, args, folder, seconds, log) if seconds > 5 else {"part": name, "ended": "SKIPPED: no time is left"})
+            last = f"== {name}: {found[-1]['ended']}, {found[-1].get('seconds', 0)} s\n"
+            log.write(last)
+            log.flush()
+            print(last, flush=True)
+            with open(os.path.join(args.out, "gpu.json"), "w", encoding="utf-8") as f:
+                json.dump(found, f, indent=1)
+    return 1 if any(x["ended"].startswith(("FAILED", "killed")) for x in found) else 0
+
+
+def made_of():
+    """A digest of what the programs are made of; times mean nothing in a tree that was copied."""
+    digest = hashlib.sha256()
+    for pattern in "lmc.h", "include/*.h", "bench/gpu.c", "tests/*.[ch]", "tests/gpu/*.cpp", "python/src/*", "python/lmc_codec/*.py":
+        for path in sorted(glob.glob(os.path.join(TOP, pattern))):
+            with open(path, "rb") as f:
+                digest.update(f.read())
+    return digest.hexdigest()
+
+
+def is_made():
+    """By --make, of these sources; and programs that another machine has built start here."""
+    try:
+        with open(os.path.join(MADE, "made_of"), encoding="ascii") as f:
+            is_ours = f.read() == made_of()
+        return is_ours and subprocess.run([os.path.join(MADE, "test_kernel")], capture_output=True, check=False).returncode == 2
+    except OSError:
+        return False
+
+
+def make():
+    subprocess.run(["make", "-s", "-C", TOP, "gpu-check", f"PYTHON={sys.executable}"], check=True)
+    with open(os.path.join(MADE, "made_of"), "w", encoding="ascii") as f:
+        f.write(made_of())
+
+
+def set_environment(args, folder):
+    """Of the parts."""
+    site = os.path.join(folder, "site")
+    for wheel in glob.glob(os.path.join(MADE, "wheels/*.whl")):
+        shutil.unpack_archive(wheel, site, "zip")
+    paths = [os.path.join(TOP, "build/python"), site, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    os.environ["LMC_CUDA_CACHE"] = os.path.join(folder, "kernels")
+    os.mkdir(os.environ["LMC_CUDA_CACHE"], 0o700)
+    if args.dry:
+        os.environ["LD_LIBRARY_PATH"] = os.path.join(TOP, "build/gpu")
+        os.environ.setdefault("LMC_TEST_BRIEF", "1")
+    else:
+        for path in find_nvrtc()[-1:]:
+            os.environ.setdefault("LMC_NVRTC", path)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

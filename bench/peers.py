@@ -11,11 +11,12 @@ C libraries are called through build/peers.so, the others through their Python p
 All codecs take turns in each repetition; medians are shown. Each data set has a process of its own, pinned to one core.
 Buffers are pre-faulted; memory that packages allocate and free is kept by the process, so that their pages are not faulted in
 again and again. (zipnn never frees its results: its pages are always new.)"""
-import argparse, ctypes, importlib.metadata, json, multiprocessing, os, statistics, struct, sys, time
+import argparse, ctypes, glob, importlib.metadata, json, multiprocessing, os, statistics, struct, sys, time
 os.environ["NUMPY_MADVISE_HUGEPAGE"] = "0"  # usual pages, as in bench.c
 import numpy as np
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from results import ROOT, WEIGHTS
+
 WIDTH = {"BF16": 2, "F16": 2, "F32": 4}
 UNSIGNED = {2: np.uint16, 4: np.uint32}
 
@@ -275,10 +276,11 @@ def main_measure(arguments):
     parser.add_argument("files", nargs="*")
     options = parser.parse_args(arguments)
     sets = [("N(0, 0.02) bf16", "BF16", None), ("N(0, 0.02) fp16", "F16", None), ("N(0, 0.02) fp32", "F32", None)]
+    sets.append((WEIGHTS, "BF16", sorted(glob.glob(os.path.join(ROOT, WEIGHTS, "*.bf16.safetensors")))))
     by_name = {}
     for path in sorted(options.files):
         by_name.setdefault(os.path.basename(path), []).append(path)
-    sets += [(base.replace(".safetensors", ""), dtype_of(base), by_name[base]) for base in ("model.bf16.safetensors", "master.f32.safetensors") if base in by_name]
+    sets += [(base.replace(".safetensors", ""), dtype_of(base), by_name[base]) for base in ("master.f32.safetensors",) if base in by_name]
     context = multiprocessing.get_context("fork")
     rows = []
     for label, dtype, source in sets:

@@ -1,7 +1,7 @@
 """The benchmark's plots: SVG files; the same input gives the same bytes."""
 import os
 
-from results import FIDELITY, SHOWN, find, load, load_fidelity
+from results import FIDELITY, SHOWN, WEIGHTS, find, load, load_fidelity
 
 def save(figure, directory, name):
     figure.savefig(os.path.join(directory, name + ".svg"), metadata={"Date": None, "Creator": None})
@@ -54,8 +54,8 @@ def place_labels(axis, points):
 def plot_ratio(plt, directory, peers):
     """The first thing that a reader of README.md sees: few codecs, named where they stand."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), dpi=72, sharey=True) # 72: the SVG's, so that labels are measured as they are drawn
-    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] in SHOWN]
-    memcpy = find(peers, data="N(0, 0.02) bf16")[0]["memcpy_gb_s"]
+    rows = [row for row in find(peers, data=WEIGHTS) if row["codec"] in SHOWN]
+    memcpy = find(peers, data=WEIGHTS)[0]["memcpy_gb_s"]
     figure.subplots_adjust(left=0.07, right=0.99, bottom=0.12, top=0.91, wspace=0.04)
     for axis, key, verb in ((axes[0], "encode_gb_s", "compress"), (axes[1], "decode_gb_s", "decompress")):
         points = [(row[key], row["bytes"] / row["encoded"], SHOWN[row["codec"]], "tab:red" if row["codec"].startswith("LMC") else "#333333") for row in rows]
@@ -122,7 +122,7 @@ def plot_threads(plt, directory, bench):
 def plot_restore(plt, directory, peers):
     """Time to have 1 GB of bf16 weights back from storage that reads B GB/s. Reading and decoding at the same time: the longer of
     the two; one after the other: their sum."""
-    rows = find(peers, data="N(0, 0.02) bf16")
+    rows = find(peers, data=WEIGHTS)
     bandwidth = [10 ** (i / 50 - 1) for i in range(101 + 30)]  # 0.1 .. 40
     figure, axis = plt.subplots(figsize=(9, 5.5))
     axis.plot(bandwidth, [1 / b for b in bandwidth], "k:", label="read uncompressed")

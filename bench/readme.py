@@ -6,7 +6,7 @@ same that REPORT.md there shows. Run it after `make bench`, read what stands aro
 import json, os, re, shutil, subprocess, sys, tempfile
 
 from report import put_summary
-from results import ROOT, build, find, load
+from results import ROOT, WEIGHTS, build, find, load
 
 PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can do is of their documentation and code
     ("LMC avx512", "**LMC**, AVX-512", "yes", "yes", "yes"),
@@ -33,7 +33,7 @@ def stamp(part):
 
 
 def peer(name):
-    row, = find(load("peers.json"), data="N(0, 0.02) bf16", codec=name)
+    row, = find(load("peers.json"), data=WEIGHTS, codec=name)
     return row
 
 
@@ -49,7 +49,8 @@ def make_peers():
         row = peer(name)
         rows.append([title, percent(row), "%.2f" % row["encode_gb_s"], "%.2f" % row["decode_gb_s"], *features])
     head = ["bf16 weights", "size", "in, GB/s", "out, GB/s", "reads one tensor", "deltas", "checksums"]
-    return table(head, rows) + "\n\nGaussian numbers in memory, on one core, codecs taking turns: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
+    return table(head, rows) + "\n\nThe weights of `examples/data` (repeated to %d MB) in memory, on one core, codecs taking turns: lmc.h %s, %s." % (
+        peer(PEERS[0][0])["bytes"] // 1000000, stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
 
 
 def compressed(new, *base):

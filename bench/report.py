@@ -9,7 +9,7 @@
 import datetime, hashlib, json, os, platform, re, subprocess, sys
 
 import plots
-from results import RESULTS, ROOT, SHOWN, build, find, load, load_checkpoint, load_command, load_fidelity
+from results import RESULTS, ROOT, SHOWN, WEIGHTS, build, find, load, load_checkpoint, load_command, load_fidelity
 from targets import judge_fidelity, put_table, put_targets
 
 PARTS = {"bench": "in process", "peers": "beside other codecs", "delta": "deltas", "checkpoint": "whole checkpoints", "moments": "quantised moments",
@@ -145,9 +145,9 @@ def put_summary(out):
         for name in names:
             rows = [find(bench, part="codec", data=name, tier=tier, level="default")[0] for tier in tiers]
             out("| %s | %s | %s | %.1f |" % (name, percent(rows[0]), " | ".join("%.2f / %.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in rows), rows[0]["memcpy_gb_s"]))
-    rows = [row for row in find(peers, data="N(0, 0.02) bf16") if row["codec"] in SHOWN]
+    rows = [row for row in find(peers, data=WEIGHTS) if row["codec"] in SHOWN]
     if rows:
-        out("\n**Beside other codecs.** The same bf16 buffer, one core, taking turns:\n\n| | size | compress GB/s | decompress GB/s |\n|---|---|---|---|")
+        out("\n**Beside other codecs.** The bf16 weights of `examples/data`, repeated to fill the buffer, one core, taking turns:\n\n| | size | compress GB/s | decompress GB/s |\n|---|---|---|---|")
         for row in rows:
             out("| %s | %s | %.2f | %.2f |" % (SHOWN[row["codec"]], percent(row), row["encode_gb_s"], row["decode_gb_s"]))
     rows = [row for row in find(delta, part="sizes") if row["data"] in ("bf16 1000-1001", "bf16 1700-1701", "bf16 1950-1951", "master 1000-1001")]
@@ -163,11 +163,15 @@ def put_summary(out):
         out("\n**A whole checkpoint** (bf16 weights, fp32 masters, both moments: 14 bytes per parameter), one step after its base:\n\n| | bytes per parameter | times smaller |\n|---|---|---|")
         for row in find(rows, pair=rows[0]["pair"]):
             out("| %s | %.2f | %.2f |" % (row["how"], row["stored"] / row["parameters"], row["bytes"] / row["stored"]))
-    rows = [row for row in find(command, place="tmpfs", data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "zstd -1", "zipnn", "lz4")]
+    rows = [row for row in find(command, data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "zstd -1", "zipnn", "lz4")]
+    places = list(dict.fromkeys(row["place"] for row in rows))
     if rows:
-        out("\n**The command**, %d MB of bf16 on tmpfs, GB/s:\n\n| | threads | size | compress | restore |\n|---|---|---|---|---|" % (rows[0]["bytes"] // 1000000))
-        for row in rows:
-            out("| %s | %d | %.1f %% | %.2f | %.2f |" % (row["tool"], row["threads"], 100 * row["packed"] / row["bytes"], *(row["bytes"] / row[verb] / 1e9 for verb in ("pack", "unpack"))))
+        out("\n**The command**, %d MB of Gaussian bf16; compress / restore, GB/s; on a disk until all is on it:\n\n| | threads | size | %s |\n|---|---|---|%s" %
+            (rows[0]["bytes"] // 1000000, " | ".join(places), "---|" * len(places)))
+        for row in find(rows, place=places[0]):
+            there = [find(rows, place=place, tool=row["tool"], threads=row["threads"]) for place in places]
+            out("| %s | %d | %.1f %% | %s |" % (row["tool"], row["threads"], 100 * row["packed"] / row["bytes"],
+                  " | ".join(" / ".join("%.2f" % (found["bytes"] / found[verb] / 1e9) for verb in ("pack", "unpack")) for found, in filter(None, there))))
 
 
 def put_part(out, name):
@@ -186,7 +190,7 @@ say how. The bound is the order-0 entropy of the differences given the exponents
 bitmask is computed.""",
     "command": """By hyperfine, medians. Threads are what the tool is told; reading and writing may take another. Slow tools run once, on a smaller file. Rows of Python packages
 (blosc2, ZipNN, OpenZL, pcodec) include the start of the interpreter and of the package: a tenth of a second and more. tmpfs is /dev/shm; on disk each command is
-followed by `sync` of its output, and caches are dropped before it where that is allowed. "real" are tensors of the checkpoints, each once; those of successive steps
+followed by `sync` of its output; "cold": caches are dropped before it. "real" are tensors of the checkpoints, each once; those of successive steps
 resemble each other, which tools with a large window see.""",
     "checkpoint": """bf16 weights, fp32 master weights and both moments, 14 bytes per parameter, by the command (`bench/checkpoint`): `lmc`, `lmc --base` ("delta"), and with
 `--quant RULE`. Exact ones were restored and compared; of quantised ones the weights were, and the error of the update is that of the restored moments, over all

@@ -8,6 +8,9 @@ SHOWN = {"LMC avx512": "LMC, AVX-512", "LMC avx2": "LMC, AVX2", "LMC neon": "LMC
          "zstd -1, bytes": "zstd -1", "zstd -1, planes": "zstd -1, byte planes", "blosc2 bitshuffle, lz4": "blosc2", "pcodec": "pcodec"}
 
 
+WEIGHTS = "examples/data" # the rows of peers.json that are shown first: real weights, which everybody has
+
+
 def build(name):
     """A file of results."""
     return os.path.join(ROOT, "build", name) if name.startswith("fidelity/") else os.path.join(RESULTS, name)

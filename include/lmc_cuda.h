@@ -97,7 +97,8 @@ typedef struct lmc_cuda_base lmc_cuda_base;
 
 /* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
  * fingerprints are not looked at: these are computed on the GPU, after what was put into `stream`
- * before. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
+ * before. So when tensors have changed, as in place, another base is to be opened for the next
+ * delta. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
  * last; the array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
@@ -148,10 +149,9 @@ LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part
 /* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
  * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
  * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
- * and stay as they are. Only the headers of blocks are copied to the host, each by a copy of its
- * own (so small blocks take longer), and what the CPU decodes; what other tensors of the snapshot
- * predict is read by the reader. Errors are those of lmc_cuda_read; ARGUMENT, too, if a block is
- * not in these bytes. */
+ * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
+ * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
+ * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);
@@ -2240,8 +2240,8 @@ static const char *const lmc__cuda_text[] = {
     "KERNEL(lmc_decode_planes, false)\n",
     "KERNEL(lmc_decode_any, true)\n",
     "/* SPDX-License-Identifier: MIT\n",
-    " * Sums of bytes that were decoded, for fingerprints (spec 7.1): what NVRTC compiles behind\n",
-    " * decode.cu, whose names it uses. Experimental, as that is.\n",
+    " * What NVRTC compiles behind decode.cu, whose names it uses. Experimental, as that is. Sums of\n",
+    " * bytes that were decoded, for fingerprints (spec 7.1):\n",
     " *\n",
     " *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each\n",
     " *\n",
@@ -2312,6 +2312,14 @@ static const char *const lmc__cuda_text[] = {
     "        BARRIER();\n",
     "    }\n",
     "}\n",
+    "\n",
+    "/* The headers of n blocks at any addresses, side by side. */\n",
+    "extern \"C\" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)\n",
+    "{\n",
+    "    const u32 size = 24;\n",
+    "    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < size * n; i += gridDim.x * 256)\n",
+    "        headers[i] = *(const u8 *)(blocks[i / size] + i % size);\n",
+    "}\n",
     NULL,
 };
 
@@ -2365,7 +2373,7 @@ struct lmc_cuda {
     lmc__cu_module module;
     lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory, */
     uint32_t shared[LMC__GPU_KERNELS];          /* of which a group gets so much */
-    lmc__cu_function sums;
+    lmc__cu_function sums, headers;             /* of sums.cu */
     unsigned n_multiprocessors;
     lmc__cu_stream own;     /* copies to the device, and of pieces on it */
     lmc__cu_event started;  /* in the caller's stream: what was there before */
@@ -2711,6 +2719,7 @@ LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
     int most = 0, i, k;
     LMC__CUDA(c, cuDeviceGetAttribute, (&most, LMC__CU_MAX_SHARED, c->device));
     LMC__CUDA(c, cuModuleGetFunction, (&c->sums, c->module, "lmc_sums"));
+    LMC__CUDA(c, cuModuleGetFunction, (&c->headers, c->module, "lmc_headers"));
     for (i = 0; i < LMC__GPU_KERNELS; i++) {
         const lmc__gpu_kernel *const kernel = &lmc__gpu_kernels[i];
         uint32_t allowed;
@@ -3633,21 +3642,37 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
                     : h->gpu_packed + job->packed_at;
 }
 
-/* The headers of blocks whose packed bytes were given. */
+/* The headers of blocks whose packed bytes were given: a kernel gathers them, in the memory of the
+ * half's table, which is free until then. Addresses stand in front, headers behind all of them. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
+    const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
+    lmc__cu_address *const rows = (lmc__cu_address *)(void *)h->table;
+    const lmc__cu_address gpu_headers = h->gpu_table + n * sizeof *rows;
+    const uint8_t *const headers = (const uint8_t *)(rows + n);
+    uint32_t n_rows = (uint32_t)n;
+    void *arguments[3];
     size_t i;
-    for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
+    for (i = 0; i < n; i++) {
         const lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
         const lmc__block_place *const place = lmc__block_at(r, job->run, job->number);
         if (place->at < c->given_at || place->at - c->given_at > c->given_size ||
             c->given_size - (place->at - c->given_at) < (uint64_t)place->size + LMC__GPU_PAD)
             return lmc__cuda_fail_job(c, r, h, job, LMC_ERR_ARGUMENT);
-        LMC__CUDA(c, cuMemcpyDtoHAsync_v2,
-                  (h->packed + job->packed_at, lmc__packed_address(c, r, h, job),
-                   LMC_BLOCK_HEADER_SIZE, c->own));
+        rows[i] = lmc__packed_address(c, r, h, job);
     }
+    arguments[0] = &h->gpu_table;
+    arguments[1] = &n_rows;
+    arguments[2] = (void *)(uintptr_t)&gpu_headers;
+    LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (h->gpu_table, rows, n * sizeof *rows, c->own));
+    LMC__CUDA(c, cuLaunchKernel,
+              (c->headers, (unsigned)(size / LMC__GPU_THREADS + 1), 1, 1, LMC__GPU_THREADS, 1, 1, 0,
+               c->own, arguments, NULL));
+    LMC__CUDA(c, cuMemcpyDtoHAsync_v2, (rows + n, gpu_headers, size, c->own));
     LMC__CUDA(c, cuStreamSynchronize, (c->own));
+    for (i = 0; i < n; i++)
+        memcpy(h->packed + lmc__cuda_job_at(h, i)->packed_at, headers + i * LMC_BLOCK_HEADER_SIZE,
+               LMC_BLOCK_HEADER_SIZE);
     return LMC_OK;
 }
 

@@ -177,7 +177,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
@@ -490,7 +490,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
-#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
  * drop static functions that nobody calls. */
@@ -500,7 +500,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__MAY_BE_UNUSED
 #endif
 #define LMC__AVX512                                                                                \
-    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+    __attribute__((LMC__MAY_BE_UNUSED, aligned(64),                                                \
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))
@@ -657,7 +657,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
+ * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
+ * them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -684,8 +685,12 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 }
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 2);
+#else
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
+#endif
 }
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
@@ -1434,10 +1439,9 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 /* == kernels/vec_avx2.h ======================================================================== */
 
 /* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said.
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
+ * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
+ * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
  * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
@@ -1459,8 +1463,8 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
-/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
- * to 6, which the x86 instruction ignores, must go. */
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on. The x86
+ * instruction ignores bits 4 to 6, so these are cleared. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -1520,14 +1524,14 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
 LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
 {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
                                                      << 32;
 }
 
-/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -1547,8 +1551,8 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
-/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
- * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+/* load_bits: m, the bits of 64 elements, in each quarter. spread: r[i] = bit 32 j + i of m ? 255 :
+ * 0. The shuffle takes byte i / 8 of these 32 bits; bit i % 8 is masked, and compared. */
 LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
     return _mm256_set1_epi64x((long long)m);
@@ -1601,9 +1605,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
- * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+ * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
+ * steps double the groups. Each adds the last sum of a group to all of the next:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -1646,8 +1650,8 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
- * both (0x20) and second the upper ones (0x31). */
+ * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
+ * of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2468,15 +2472,15 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
- * gets whole groups too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
+ * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
+ * dst gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
- * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
+ * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
+ * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2508,7 +2512,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 #if LMC__NEON
 /* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
  * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
@@ -2616,8 +2620,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
- * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -4104,8 +4108,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone; a number beyond the class's elements changes
- * nothing.
+ * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * the class's elements changes nothing.
  */
 
 /* Element i, before it changes. */
@@ -4198,11 +4202,17 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 /* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
- * of these are written whole. */
+/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+#define LMC__PATCH_STEP (LMC__PAD / 4)
+
+/* The elements of a chunk that change: where, what they were, and their residuals. Vectors of these
+ * are written whole. Where is first the class, times LMC__PATCH_CHUNK, and the number among the
+ * chunk's elements of that class; then the place in the chunk. up_to: for each class, from
+ * LMC__PATCH_GROUPS on, how many elements of it there are up to each group; a zero stands before. */
+typedef char lmc__place_fits[LMC__MAX_CLASSES * LMC__PATCH_CHUNK <= 0x10000 ? 1 : -1];
 typedef struct lmc__pending {
-    size_t n;
-    uint16_t place[LMC__PATCH_CHUNK];
+    uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
+    uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
@@ -4235,35 +4245,30 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for access to single
- * ones. */
-typedef struct lmc__group_sums_avx2 {
-    __m256i low, high;
-} lmc__group_sums_avx2;
-LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
+ * are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    lmc__group_sums_avx2 sums;
-    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-    sums.high =
-        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
-                                                        _mm256_set1_epi16(0x0F0E)));
-    lmc__store_avx2((uint8_t *)up_to, sums.low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
-    return sums;
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16),
+                    _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                               _mm256_set1_epi16(0x0F0E))));
 }
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number);
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
     /* packs takes halves of the two vectors in turn, but only how many counts */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-typedef __m512i lmc__group_sums_avx512;
-LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -4276,16 +4281,46 @@ LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
-    return sums;
 }
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
 {
-    return (unsigned)_mm_popcnt_u32(
-        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
+/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
+ * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
+ * not be foreseen. */
+LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
+                                                 const uint32_t *at, const uint8_t *residual,
+                                                 unsigned c, uint32_t seen, uint32_t end,
+                                                 unsigned width)
+{
+    const __m256i low = lmc__load_avx2((const uint8_t *)at),
+                  high = lmc__load_avx2((const uint8_t *)(at + 8)),
+                  from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
+    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    const __m256i numbers =
+                      _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
+                                                                   _mm256_sub_epi32(high, from)),
+                                               0xD8),
+                  is_behind = _mm256_permute4x64_epi64(
+                      _mm256_packs_epi32(_mm256_cmpeq_epi32(_mm256_max_epu32(low, limit), low),
+                                         _mm256_cmpeq_epi32(_mm256_max_epu32(high, limit), high)),
+                      0xD8);
+    const uint32_t n_taken = (uint32_t)_tzcnt_u64((uint32_t)_mm256_movemask_epi8(is_behind) |
+                                                  (uint64_t)1 << 2 * LMC__PATCH_STEP) /
+                             2;
+    size_t i;
+    lmc__store_avx2((uint8_t *)(pending->place + n),
+                    _mm256_add_epi16(numbers, _mm256_set1_epi16((short)(c * LMC__PATCH_CHUNK))));
+    for (i = 0; i < (width <= 2 ? 1 : n_taken * width); i += 32)
+        lmc__store_avx2(pending->residual + n * width + i, lmc__load_avx2(residual + i));
+    return n_taken;
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
- * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+ * pdep is shorter, but microcoded on Zen 1 and 2: CPUs with VPCLMULQDQ or AVX-512 take it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -4297,7 +4332,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
+LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
 {
     return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
@@ -4327,16 +4362,15 @@ LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t cr
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
-                                                  const uint8_t *strip, size_t size,
-                                                  const uint8_t *next, const uint8_t *later)
+LMC__INLINE_AVX512 uint32_t lmc__sum_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                                  size_t size, const uint8_t *next,
+                                                  const uint8_t *later, int streams)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
-    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
         if (later) {
@@ -4349,18 +4383,27 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             const size_t at = i + 64 * p;
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at));
             v[p] = lmc__load_avx512(strip + at);
-            if (strip != dst) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
+            if (streams) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
         }
         lmc__crc_add_avx512(sum, fold, v, 4, &start);
     }
-    if (strip != dst) lmc__end_stream_avx512(&stream, dst + size);
+    if (streams) lmc__end_stream_avx512(&stream, dst + size);
     return lmc__crc_finish(sum, 4);
+}
+
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
+{
+    (void)k;
+    return strip == dst ? lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 0)
+                        : lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 1);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
  * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
-#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
+#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
+    INLINE void lmc__patch_chunk_##name(                                                           \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
@@ -4369,36 +4412,42 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
-        lmc__group_sums_##isa sums;                                                                \
-        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
-        up_to[0] = 0;                                                                              \
         for (c = 0; c < n_classes; c++) {                                                          \
             const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
                           own = _mm256_sub_epi8(all, before);                                      \
             const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
                                   end = seen + lmc__sum_bytes_avx2(own);                           \
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
-                                 more = ranges->more[c];                                           \
-            uint32_t next = done->next[c];                                                         \
+            uint32_t next = done->next[c], n_taken;                                                \
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
+            lmc__sum_groups_##isa(pending->up_to[c] + LMC__PATCH_GROUPS, own);                     \
             do {                                                                                   \
-                const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(sums, number);                        \
-                const uint64_t m =                                                                 \
-                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
-                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
-                pending->place[n] = (uint16_t)place;                                               \
-                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
-                                   width);                                                         \
-                lmc__store_element(pending->residual, n++,                                         \
-                                   lmc__load_element(residual, next, width), width);               \
-            } while (at[++next] < end);                                                            \
+                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
+                                                 changes->residual[c] + (size_t)next * width, c,   \
+                                                 seen, end, width);                                \
+                n += n_taken;                                                                      \
+                next += n_taken;                                                                   \
+            } while (n_taken == LMC__PATCH_STEP);                                                  \
             done->next[c] = next;                                                                  \
+        }                                                                                          \
+        for (i = 0; i < n; i++) {                                                                  \
+            const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
+            const uint16_t *up_to;                                                                 \
+            size_t place;                                                                          \
+            uint64_t m;                                                                            \
+            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
+            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
+            place = lmc__find_group_##isa(up_to, number);                                          \
+            up_to += place;                                                                        \
+            place *= 64;                                                                           \
+            m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
+                                     ranges->more[c]);                                             \
+            place += find_one(m, number - up_to[-1]);                                              \
+            pending->place[i] = (uint16_t)place;                                                   \
+            lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
         for (i = 0; undo && i < n; i++)                                                            \
             lmc__note_undo(undo, from + pending->place[i],                                         \
@@ -4412,14 +4461,15 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
+LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
 #undef LMC__DEFINE_PATCH_CHUNK
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
-    attribute static uint32_t lmc__patch_##isa(                                                    \
+#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
+    attribute static uint32_t lmc__patch_##name(                                                   \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -4433,6 +4483,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         lmc__pending pending;                                                                      \
         size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
+        memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
         for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
             const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
@@ -4440,7 +4491,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
@@ -4451,8 +4502,9 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
 #endif
 
@@ -4806,16 +4858,18 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root)                                                              \
+#define LMC__AVX2_KERNELS(split_root, patch)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
-/* Where products are made two at a time: see split_root.h. */
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)
+};
+/* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
 };
 #endif
 

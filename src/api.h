@@ -134,7 +134,7 @@ enum lmc_status {
     LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
     LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
     LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h: no GPU, driver or NVRTC, or one of them failed */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
     LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */

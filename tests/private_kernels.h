@@ -789,7 +789,7 @@ static void test_orders(const lmc__kernels *k, uint64_t *seed)
 static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
                          enum lmc__order order, size_t n, unsigned share)
 {
-    static uint32_t at[LMC__MAX_CLASSES][MAX_GROUPED + 3], place[MAX_GROUPED];
+    static uint32_t at[LMC__MAX_CLASSES][MAX_GROUPED + 3 + LMC__PAD / 4], place[MAX_GROUPED];
     static uint8_t before[8 * MAX_GROUPED + 8], old[8 * MAX_GROUPED];
     uint8_t *tally;
     const size_t shift = t_below(seed, 3) ? 0 : t_below(seed, 64);
@@ -807,7 +807,7 @@ static void test_patch_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     t_note("patch, %s, width %u, order %d, n %lu, %u classes, kind %u, 1 in %u, shift %lu",
            lmc_tier_name(k->tier), width, (int)order, (unsigned long)n, grouping.n_classes, kind,
            share, (unsigned long)shift);
-    residuals = t_tail(&guard_c, n * width); /* class by class, exactly: changes in front */
+    residuals = t_tail(&guard_c, n * width + LMC__PAD); /* class by class, then a list's slack */
     for (c = 0; c < grouping.n_classes; c++) {
         const uint8_t low = c ? grouping.threshold[c - 1] : 0;
         const unsigned high = c + 1 < grouping.n_classes ? grouping.threshold[c] : 256;
@@ -899,7 +899,10 @@ void t_test_kernels(void)
     test_crc(&lmc__kernels_neon_only, &seed);
 #endif
 #if LMC__X86
-    if (lmc__find_kernels(LMC_TIER_AVX2)) { test_roots(&lmc__kernels_avx2, &seed); }
+    if (lmc__find_kernels(LMC_TIER_AVX2)) {
+        test_roots(&lmc__kernels_avx2, &seed);
+        test_patch(&lmc__kernels_avx2, &seed);
+    }
 #endif
     for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);

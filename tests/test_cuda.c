@@ -695,6 +695,7 @@ static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old
 {
     lmc_reader *const reader = open_memory(file, NULL, NULL);
     lmc_cuda_counts before, after;
+    long n_copies, n_blocks;
     wanted w;
     size_t i;
     w.n = 0;
@@ -704,6 +705,7 @@ static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old
         want_tensors(&w, model, old, i, old && i % 2);
         if (i == 2) setenv("FAKE_CUDA_STATUS", "255", 1); /* the CPU decodes all */
         before = counts_of(cuda);
+        n_copies = gpu.fake_cuda_count("cuMemcpyDtoHAsync_v2");
         CHECK_STATUS(
             lmc_cuda_read_packed(cuda, reader, w.parts, w.n, pointer(&packed), 0, file->size, NULL),
             LMC_OK);
@@ -711,6 +713,9 @@ static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old
         setenv("FAKE_CUDA_STATUS", "", 1);
         CHECK(is_right(&w));
         CHECK(i == 2 ? after.gpu_bytes == before.gpu_bytes : after.gpu_bytes > before.gpu_bytes);
+        n_copies = gpu.fake_cuda_count("cuMemcpyDtoHAsync_v2") - n_copies;
+        n_blocks = (long)(after.gpu_blocks - before.gpu_blocks);
+        CHECK(n_blocks > 20 ? n_copies < n_blocks : i == 2); /* headers come at once */
         free_wanted(&w);
         free_array(&packed);
     }

@@ -1431,6 +1431,53 @@ static void test_chain(void)
     }
 }
 
+/* Names that are equal but for what one of them has in front are of one tensor, unless that is the
+ * number of a layer, whatever its digit, on either side. The last one is a wrapper's. */
+static void test_names_in_front(void)
+{
+    enum { N = 11 };
+    static t_model models[2];
+    static part parts[2][N];
+    static char names[2][N][32];
+    size_t i, k;
+    for (k = 0; k < 2; k++) { /* the base has the number; the delta has it */
+        t_memory old, delta;
+        lmc_reader *base_reader, *reader;
+        lmc_base base;
+        const lmc_base *bases = &base;
+        for (i = 0; i < N; i++) {
+            if (i < N - 1) sprintf(names[k][i], "layers.%u.w%u.weight", (unsigned)i, (unsigned)i);
+            else sprintf(names[k][i], "module.w%u.weight", (unsigned)i);
+            sprintf(names[!k][i], "w%u.weight", (unsigned)i);
+            parts[0][i] = make_part(names[0][i], "BF16", 1, 4000, 0, T_GAUSS, 50 + i);
+            parts[1][i] = change(&parts[0][i], T_STEPS, 70 + i);
+            parts[1][i].name = names[1][i];
+        }
+        for (i = 0; i < 2; i++) {
+            memset(&models[i], 0, sizeof models[i]);
+            add_shard(&models[i], "model", parts[i], NULL, N);
+        }
+        check_model(&models[0], NULL, 0, 0, 14, LMC_LEVEL_DEFAULT, "names, old", &old);
+        base_reader = open_memory(&old, NULL, NULL);
+        base = lmc_reader_base(base_reader);
+        check_model(&models[1], &bases, 1, 0, 14, LMC_LEVEL_DEFAULT, "names, new", &delta);
+        reader = open_memory(&delta, &base, NULL);
+        for (i = 0; i < N; i++) {
+            const double share = share_of(reader, names[1][i]);
+            t_note("%s of %s: %.3f", names[1][i], names[0][i], share);
+            CHECK(i < N - 1 ? share > 0.5 : share < 0.4);
+        }
+        lmc_reader_free(reader);
+        lmc_reader_free(base_reader);
+        free(delta.data);
+        free(old.data);
+        for (i = 0; i < 2; i++) {
+            t_free_model(&models[i]);
+            free_parts(parts[i], N);
+        }
+    }
+}
+
 /* What a reader is asked for as a base: pieces of two files by turns, and again after a failure. */
 static void test_as_base(void)
 {
@@ -2470,6 +2517,7 @@ int main(int argc, char **argv)
     test_conversions();
     test_snapshots();
     test_chain();
+    test_names_in_front();
     test_as_base();
     test_long_chain();
     test_twins();

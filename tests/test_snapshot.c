@@ -3028,6 +3028,57 @@ static void test_header_in_pieces(void)
     CHECK(write_repeated(77777) == whole);
 }
 
+/* A row that says something else than its block does not keep the file from being opened. Of a part
+ * the rows are read again: if that fails, it is the error, and no block is looked for. */
+static void test_rows_that_are_not_read(void)
+{
+    static const uint8_t content[4096] = {0};
+    uint8_t got[100], *row;
+    t_memory out;
+    t_calls calls;
+    lmc_writer *writer = NULL;
+    lmc_reader_options options;
+    lmc_reader *reader = NULL;
+    lmc_source source;
+    lmc_sink sink;
+    lmc_file file;
+    t_note("rows that are not read");
+    memset(&out, 0, sizeof out);
+    memset(&calls, 0, sizeof calls);
+    memset(&options, 0, sizeof options);
+    memset(&file, 0, sizeof file);
+    file.path = "f";
+    file.size = sizeof content;
+    sink.write = t_append;
+    sink.user = &out;
+    CHECK_STATUS(lmc_writer_open(&writer, &sink, NULL), LMC_OK);
+    CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+    CHECK_STATUS(lmc_writer_write(writer, content, sizeof content), LMC_OK);
+    CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+    CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+    lmc_writer_free(writer);
+    /* it ends where the index begins */
+    row = out.data + (size_t)w_get(out.data + out.size - W_TRAILER, 8) - 8;
+    row[0] ^= 1;
+    calls.fail_at = -1;
+    out.calls = &calls;
+    source.read_at = t_read_at;
+    source.user = &out;
+    source.size = out.size;
+    options.parallel_reads = 1; /* by the rows */
+    if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK)) return;
+    calls.fail_at = calls.calls;
+    out.reads = 0;
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, sizeof got), LMC_ERR_READ);
+    CHECK(out.reads == 1);
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, sizeof got), LMC_ERR_CORRUPT);
+    row[0] ^= 1;
+    CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, sizeof got), LMC_OK);
+    CHECK(memcmp(got, content, sizeof got) == 0);
+    lmc_reader_free(reader);
+    free(out.data);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -3056,6 +3107,7 @@ int main(int argc, char **argv)
     test_fingerprint_of_tensor();
     test_reach();
     test_gap();
+    test_rows_that_are_not_read();
     test_refused_file();
     test_full_wave();
     test_long_section();

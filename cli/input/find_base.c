@@ -7,8 +7,8 @@
 
 /* -- where the base may be -- */
 
-/* Reads the fingerprint of each argument that is an intact snapshot, and does not keep it open.
- * The others are listed apart: the search for a link of a chain tries only these one by one. */
+/* Reads the fingerprint of each argument that is an intact snapshot, and closes it. The others are
+ * listed apart: the search for a link of a chain tries only these one by one. */
 static void look_at_given(struct bases *all)
 {
     for (; all->n_given < all->n; all->n_given++) {
@@ -23,7 +23,7 @@ static void look_at_given(struct bases *all)
     }
 }
 
-/* Directories among the arguments where snapshots lie, or --search. */
+/* Whether an argument is a directory with snapshots in it, or --search was given. */
 static int has_places_given(const struct bases *all)
 {
     for (size_t i = 0; i < all->n_others; i++)
@@ -31,7 +31,7 @@ static int has_places_given(const struct bases *all)
     return all->n_search != 0;
 }
 
-/* Those, and the directory in which what is called so lies; NULL: in none. */
+/* Adds the snapshots in those directories, and in the directory of `name`, unless that is NULL. */
 static void look_at_places(struct bases *all, const char *name)
 {
     char *beside = name && !all->is_closed ? directory_of(name) : NULL;
@@ -43,7 +43,7 @@ static void look_at_places(struct bases *all, const char *name)
     free(beside);
 }
 
-/* The delta's name, if that is a path to its own file: its base may lie beside that. Else NULL. */
+/* The delta's name if it is the path of the delta's file, else NULL. The base may lie beside it. */
 static const char *path_of_delta(const struct archive *delta)
 {
     struct stat st;
@@ -66,9 +66,9 @@ static struct base *add_found(struct bases *all, const char *path)
 
 /* -- candidates -- */
 
-/* Snapshots, by what they cost. One that was not given is taken only if its chain is there, the
- * shortest first: so there is no loop of snapshots that nobody has named. The chains of LOOSE ones
- * end in something that is no snapshot: perhaps a file as it is. */
+/* Kinds of snapshots, by what they cost. PLACED: not given, but its whole chain was found; the
+ * shortest chain comes first, so snapshots that nobody has named cannot form a loop. LOOSE: its
+ * chain ends in a missing base, which may be a file that is not compressed. */
 enum rank { GIVEN_WHOLE = 1, PLACED = 2, GIVEN_DELTA = 4, LOOSE = 8, ANY_RANK = 15 };
 
 static enum rank rank_of(const struct place_entry *e)
@@ -83,9 +83,9 @@ static int needs_its_like(const struct place_entry *e)
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
-/* The snapshots with that fingerprint that have one of the ranks. Those that need their like are
- * left out, unless they were given. To be freed. It is a copy: opening a snapshot may add places,
- * which moves their list. */
+/* The snapshots with that fingerprint that have one of the ranks. Deltas that change nothing are
+ * left out, unless they were given. The caller frees the list. It is a copy, because opening a
+ * snapshot may add places, and so move their list. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {
@@ -106,9 +106,9 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
 struct hunt {
     struct archive *delta;
     const struct options *o;
-    struct base *visited; /* the wanted one, but its own base is being looked for: kept for later */
-    int damaged;          /* what was reported of snapshots that cannot be read; others may do */
-    int code;             /* then nothing more is looked at */
+    struct base *visited; /* it has the wanted content, but its own base is being looked for */
+    int damaged;          /* exit code of snapshots that could not be read; another may be found */
+    int code;             /* not CODE_OK: the search ends */
 };
 
 static int is_wanted(struct hunt *h, struct base *b, int *code)
@@ -121,7 +121,7 @@ static int is_wanted(struct hunt *h, struct base *b, int *code)
     return 0;
 }
 
-/* Where a damaged snapshot lies becomes a place to look: another copy may need what lies there. */
+/* The directory of a damaged snapshot is searched, too: another copy may need the files there. */
 static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
     struct bases *all = h->o->bases;
@@ -135,7 +135,7 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
         int code = CODE_OK;
         if (b->is_damaged) continue;
         if (is_wanted(h, b, &code)) found = b;
-        b->is_damaged = code != CODE_OK; /* that was said */
+        b->is_damaged = code != CODE_OK; /* and was reported */
         if (b->is_damaged && !b->own_name) look_at_places(all, b->name);
         h->damaged = worse(h->damaged, code);
     }
@@ -143,8 +143,7 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
     return found;
 }
 
-/* Whether b is the wanted base: a file or a directory, by one of its views; or a damaged
- * snapshot. */
+/* b, if it is the wanted base; of files, the view that is. b may be a damaged snapshot, too. */
 static struct base *try_files(struct hunt *h, struct base *b)
 {
     struct base *view = NULL;
@@ -152,7 +151,7 @@ static struct base *try_files(struct hunt *h, struct base *b)
     return view || h->code != CODE_OK ? view : is_wanted(h, b, &h->code) ? b : NULL;
 }
 
-/* Arguments that are files or directories; or damaged snapshots, which could not be told before. */
+/* Looks among the arguments that are files or directories, or damaged snapshots (is_archive). */
 static struct base *find_given_files(struct hunt *h, int is_archive)
 {
     struct bases *all = h->o->bases;
@@ -165,8 +164,8 @@ static struct base *find_given_files(struct hunt *h, int is_archive)
     return found;
 }
 
-/* What the delta says that its base was called, if that is a file or directory beside it, and no
- * snapshot: those are known. NULL: it is not; to be freed. */
+/* The path of the base by the name that the delta records, if it is a file or directory beside the
+ * delta. NULL: it is not, or it is a snapshot: those are known already. The caller frees it. */
 static char *find_name_beside(struct archive *delta)
 {
     const char *const own = path_of_delta(delta);
@@ -176,7 +175,7 @@ static char *find_name_beside(struct archive *delta)
         name = copy_metadata(delta, BASE_KEY);
     if (name && *name && !strchr(name, '/') && !is_dot(name))
         path = join_path(is_dot(beside) ? name : beside, is_dot(beside) ? "" : name);
-    if (path && has_suffix(path) && stat(path, &st) != 0) /* or what was compressed to that */
+    if (path && has_suffix(path) && stat(path, &st) != 0) /* or the file that it was made from */
         path[strlen(path) - strlen(SUFFIX)] = 0;
     if (path && (stat(path, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) ||
                  same_file(&st, &delta->st) || has_suffix(path))) {
@@ -200,7 +199,7 @@ static struct base *find_by_name(struct hunt *h)
     return found;
 }
 
-/* In this order. */
+/* Looks in this order. */
 static struct base *look_for_base(struct hunt *h)
 {
     struct bases *all = h->o->bases;
@@ -223,7 +222,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
-        b = h.visited; /* else it changes nothing: its base is missing, which is no loop */
+        b = h.visited; /* a loop; but a delta that changes nothing only lacks its base */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
     if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);
@@ -232,7 +231,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
 
 /* -- in place of a damaged one -- */
 
-/* What a snapshot was made from, by its name, if that still lies beside it. */
+/* The file or directory that a snapshot was made from, if it still lies beside it (by name). */
 static struct base *find_source_of(struct base *b, const struct options *o)
 {
     struct base *c = NULL;
@@ -262,13 +261,13 @@ struct base *find_instead(struct base *b)
         if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
             found = &all->list[i];
     if (!found && !all->is_closed) found = find_source_of(b, o);
-    all->code = code; /* of a copy that is no use, too, all was said */
+    all->code = code; /* errors of useless copies were reported, and do not count */
     return found;
 }
 
 /* -- telling -- */
 
-/* The snapshot with that fingerprint and the shortest chain, as far as can be seen from outside. */
+/* The snapshot with that fingerprint and the shortest chain. Nothing is opened to check it. */
 static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
@@ -278,7 +277,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
     return NULL;
 }
 
-/* The end of a chain, which is no snapshot: perhaps it lies there as it is. last: what needs it. */
+/* Prints the missing end of a chain, and a file that may be it. last: the delta that needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
     struct archive a = {0};
@@ -309,13 +308,13 @@ void print_chain(struct archive *delta, const struct options *o)
     while (needs_more) {
         const struct place_entry *e = locate(wanted, &o->bases->places);
         if (n++ < MOST && e) print("%s%s", n > 1 ? " <- " : "", e->path);
-        if (!e || n > o->bases->places.n) break; /* or they go round */
+        if (!e || n > o->bases->places.n) break; /* or there is a loop */
         needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
         last = copy_text(e->path);
         char *directory =
-            directory_of(e->path); /* where the next one may be: e is not valid then */
+            directory_of(e->path); /* the next link may be there; from here on e is not valid */
         add_places(&o->bases->places, directory);
         free(directory);
     }
@@ -326,7 +325,7 @@ void print_chain(struct archive *delta, const struct options *o)
     free(last);
 }
 
-/* "hf-1" or "hf-1.lmc" of "runs/hf-1.lmc". */
+/* Whether path is called name: "runs/hf-1.lmc" is called "hf-1" and "hf-1.lmc". */
 static int is_called(const char *path, const char *name)
 {
     const size_t size = strlen(name);
@@ -334,9 +333,9 @@ static int is_called(const char *path, const char *name)
     return strncmp(path, name, size) == 0 && (!path[size] || strcmp(path + size, SUFFIX) == 0);
 }
 
-/* Adds what was looked through for the base of the delta called name: how many, and of one alone,
- * or that has the base's name, what it is. A snapshot with the wanted fingerprint that was not
- * taken is a delta that needs it itself, or damaged, which was said. */
+/* Adds which snapshots were searched for the base of the delta `name`: their number, and the
+ * fingerprint of one if it is the only one or has the base's name. If one has the wanted
+ * fingerprint and was not taken, it needs itself as a base, or its damage was reported. */
 static void list_places(char **text, const struct places *p, const char *name,
                         const char *made_with)
 {
@@ -365,7 +364,7 @@ static void list_places(char **text, const struct places *p, const char *name,
                     format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
-/* Arguments that need a base, too, which is nowhere: all is said at once. */
+/* Names the other arguments whose base is missing, so that the user learns of all at once. */
 static void say_others_missing(const uint8_t *wanted, struct places *p)
 {
     char missing[2 * SHORT_FINGERPRINT + 1];
@@ -425,7 +424,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
     }
     if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
     for (const struct base *b = o->bases->found; b; b = b->next_found)
-        if (b->is_used) taken = b->name; /* the last one was found first: not by another link */
+        if (b->is_used) taken = b->name; /* of several, the one that was found first */
     if (n_unused && n_used == 0 && taken && !all_must_be)
         say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))

@@ -16,7 +16,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
                                    : fail_status(name, status);
 }
 
-/* A tensor is to be quantised, or was and is coded again: a snapshot's header tells. */
+/* Whether a tensor will be quantised, anew or again. The snapshot's header tells it. */
 static int may_quantise(const struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
@@ -34,8 +34,8 @@ static int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
-/* Of an output that is held it is looked whether the base is of use when it has so many bytes, and
- * twice as many, and so on. */
+/* While an output is held, lmc looks whether the base is of use: first when so many bytes are
+ * written, then at twice as many, and so on. */
 #define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
 
 static int uses_base(const struct output *out)
@@ -52,7 +52,7 @@ static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
     const uint64_t before = out->outlet.size;
     if (write_output(out, data, size)) return LMC_ERR_WRITE;
     if (out->held < 0 || out->outlet.size < FIRST_LOOK_SIZE ||
-        (before ^ out->outlet.size) <= before || /* no higher bit is set than was */
+        (before ^ out->outlet.size) <= before || /* the highest set bit is the same */
         !uses_base(out))
         return LMC_OK;
     return release_output(out) == 0 ? LMC_OK : LMC_ERR_WRITE;
@@ -101,8 +101,8 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* What was written of a snapshot is what its index says that it is: the blocks, each by itself, do
- * not tell. */
+/* Checks that the snapshot that was written has the fingerprint of the one that was read. The
+ * checks of single blocks do not show that. */
 static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 {
     lmc_snapshot_info read = snapshot_info(a->reader);
@@ -135,14 +135,14 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
 
 /* -- from another snapshot -- */
 
-/* Bytes that are decoded at once, each block once for large tensors: these are runs of their own,
- * and whole windows of them whole blocks. */
+/* Bytes that are decoded at once. No block of a large tensor is decoded twice: the tensor has runs
+ * of its own, and a window is a whole number of its blocks. */
 #define RECODE_WINDOW ((size_t)16 << 20)
 
 /* What a writer holds in memory of a section that is taken along. */
 #define MOST_OF_A_SECTION ((uint64_t)64 << 20)
 
-/* What is read next: up to the last tensor that begins within a window. */
+/* How many bytes are read next: a window, or less, up to the last tensor that begins in it. */
 static size_t choose_window(const lmc_file *f, uint64_t at)
 {
     uint64_t end;
@@ -178,7 +178,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     }
     if (status == LMC_OK && crc != file.crc) return fail_status(a->name, LMC_ERR_CORRUPT);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
+    if (status == LMC_ERR_READ) /* of a base or a twin; the error was reported */
         return worse(m->o->bases->code, m->code);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
 }
@@ -195,8 +195,8 @@ static struct choice *find_choice_at(const struct members *m, size_t number, uin
                : NULL;
 }
 
-/* What was quantised is coded again with what it was quantised by: it is as small, and nothing more
- * is lost. */
+/* Codes a quantised tensor again with its old quantizer: so it stays as small, and loses nothing
+ * more. */
 static int read_quantizer(struct members *m, struct choice *c)
 {
     struct archive *a = m->archive;
@@ -209,7 +209,7 @@ static int read_quantizer(struct members *m, struct choice *c)
     if (status != LMC_OK) return fail_archive(a, status);
     if (second.file_number == SIZE_MAX) return CODE_OK;
     c->partner = find_choice_at(m, second.file_number, second.offset);
-    if (!c->partner) { /* no tensor stands there; what can do without is stored as it is */
+    if (!c->partner) { /* no tensor begins there, so this one is not quantised again */
         lmc_quantizer_free(c->quantizer);
         c->quantizer = NULL;
         return CODE_OK;
@@ -219,7 +219,7 @@ static int read_quantizer(struct members *m, struct choice *c)
     return CODE_OK;
 }
 
-/* Before the members are ordered. */
+/* Called before the members are ordered. */
 static int read_quantizers(struct members *m)
 {
     int code = CODE_OK, any = 0;
@@ -233,7 +233,7 @@ static int read_quantizers(struct members *m)
     return code;
 }
 
-/* When it is known where all will stand. */
+/* Called when the order of all tensors is known. */
 static void attach_quantizers(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
@@ -245,8 +245,8 @@ static void attach_quantizers(struct members *m)
         }
 }
 
-/* Keys of the format (spec 8.3) tell of the old file, or what a newer lmc meant by them, but for
- * these: what the tensors have lost by which rules, the links, and where they came from. */
+/* Whether a key is copied. Keys of the format (spec 8.3) describe the old file, and keys of a newer
+ * lmc have an unknown meaning. Three are kept: losses with their rules, links, and the origin. */
 static int is_kept(const char *key)
 {
     return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||
@@ -268,8 +268,8 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Sections and records that this program does not know: only those of content are copied, and what
- * is not is told (R4-56). The writer makes hashes anew. */
+/* Sections and records that this program does not know. Only sections of content are copied; lmc
+ * names the others (R4-56). The writer computes the hashes again. */
 static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     char kind[5];

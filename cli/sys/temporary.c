@@ -9,11 +9,11 @@
 #include "attributes.h"
 #include "tree.h"
 
-/* The only one. */
+/* The temporary file or directory; there is at most one. */
 static struct {
     pthread_mutex_t lock;
     char *path;    /* NULL: none */
-    int locked_fd; /* of a directory; -1: none */
+    int locked_fd; /* of a temporary directory; -1: none */
     const char *last_name, *last_text;
 } temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, -1, NULL, NULL};
 
@@ -65,7 +65,7 @@ static void *signal_thread(void *user)
     if (temporary.path) remove_tree(temporary.path);
     progress_clear();
     if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
-    signal(number, SIG_DFL); /* die of it, so that the caller learns the truth */
+    signal(number, SIG_DFL); /* end by this signal, so that the caller sees it */
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
     raise(number);
     _exit(CODE_ERROR);
@@ -82,9 +82,9 @@ void watch_signals(void)
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) /* nohup */
             sigaddset(&set, numbers[i]);
     }
-    signal(SIGPIPE, SIG_IGN); /* EPIPE says the same and lets us clean up */
-    signal(SIGXFSZ, SIG_IGN); /* likewise EFBIG */
-    signal(SIGIO, SIG_IGN);   /* somebody waits for the lease of look.c, which ends at once */
+    signal(SIGPIPE, SIG_IGN); /* writing fails with EPIPE instead, and lmc can clean up */
+    signal(SIGXFSZ, SIG_IGN); /* the same with EFBIG */
+    signal(SIGIO, SIG_IGN);   /* another program waits for the lease of look.c, which is short */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -118,7 +118,7 @@ int is_temporary_name(const char *path)
 
 static void name_descriptor(char name[40], int fd) { snprintf(name, 40, "/proc/self/fd/%d", fd); }
 
-/* It can get a name later if it has that one. */
+/* Whether /proc names the file: only then can link_unnamed() give it a name. */
 static int has_descriptor_name(int fd)
 {
     struct stat st, by_name;

@@ -15,7 +15,7 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches, or the bytes that they change, reach this. */
+/* A slot is written when its patches reach SLOT_SIZE, or the bytes handed over reach SLOT_SPAN. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -44,7 +44,7 @@ static int fail_place(const struct place *p, size_t number, int error, const cha
     return code;
 }
 
-/* Brings what was written to the disk. */
+/* Makes sure that all written bytes are on the disk. */
 static int sync_place(struct place *p)
 {
     int error = p->is_written ? sync_data(p->fd) : 0;
@@ -60,7 +60,8 @@ int close_place(struct place *p)
     return code;
 }
 
-/* What was checked may be another file now: root must not be led to change others. 0 or errno. */
+/* Checks the file that was opened: it may have been exchanged since the target was checked, to make
+ * root change another file. 0 or errno; -1: it was exchanged. */
 static int check_opened(const struct place *p)
 {
     struct stat st;
@@ -122,7 +123,7 @@ struct patch {
     const unsigned char *masks, *words;
 };
 
-/* The patch at *at, which moves behind it; 0: there is none. The patches are known to be right. */
+/* Reads the patch at *at, and moves *at behind it. 0: there is none. The patches were checked. */
 static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
     if (*at == list->size) return 0;
@@ -137,8 +138,8 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* The mask of the 64 words that differ; these go to *words, which moves behind them, and of which
- * one more may be written. No branches: where changes are cannot be foreseen. */
+/* The mask of the words, of 64, that differ. They are stored at *words, which moves behind them;
+ * one word behind that may be overwritten. No branches: changes cannot be predicted. */
 static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
                               unsigned char **words)
 {
@@ -156,7 +157,7 @@ static uint64_t compare_words(const unsigned char *from, const unsigned char *to
     return mask;
 }
 
-/* Adds what turns one into the other, at most PATCH_SIZE bytes, unless they are equal. */
+/* Adds a patch that turns `from` into `to`, unless they are equal. size is at most PATCH_SIZE. */
 static void add_patch(struct patches *list, size_t file_number, uint64_t offset,
                       const unsigned char *from, const unsigned char *to, size_t size)
 {
@@ -198,7 +199,7 @@ static unsigned find_lowest_bit(uint64_t mask)
 #endif
 }
 
-/* Puts what of the patch lies within [offset, offset + size) of its file into data. */
+/* Applies a patch to data, which is [offset, offset + size) of its file. */
 static void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size_t size)
 {
     const int is_within = offset <= p->offset && p->offset + p->size <= offset + size;
@@ -215,7 +216,7 @@ static void use_patch(const struct patch *p, uint64_t offset, unsigned char *dat
         }
 }
 
-/* Whether patches from a side file are what they must be, for files of these numbers. */
+/* Whether patches from a side file are valid, for a snapshot of n_files files. */
 static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
 {
     for (size_t at = 0; at < list->size;) {
@@ -275,7 +276,7 @@ int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *de
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;
 }
 
-/* All but start, capacity and the name. */
+/* Compares all but start, capacity and the name. */
 int is_same_delta(const unsigned char *a, const unsigned char *b)
 {
     return memcmp(a + 16, b + 16, 8) == 0 && memcmp(a + 40, b + 40, JOURNAL_NAME_AT - 40) == 0;
@@ -289,7 +290,7 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
     return describe_delta(j->header, delta, total);
 }
 
-/* A new side file, without slots, in the place of any other. The target is synced. */
+/* Makes a new side file without slots, in the place of an old one. The target is synced before. */
 static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
@@ -310,8 +311,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
-    if (code != CODE_OK &&
-        j->fd < 0) /* it may have got its name, and must not tell of what has not begun */
+    if (code != CODE_OK && j->fd < 0) /* it may have its name already, but nothing has begun */
         unlink(j->path);
     if (code != CODE_OK || j->fd >= 0) close(code != CODE_OK ? fd : j->fd);
     if (code == CODE_OK) j->fd = fd;
@@ -343,8 +343,8 @@ static int write_slot(struct journal *j)
     return CODE_OK;
 }
 
-/* What was found may not be on the disk, if its writer was killed before it was synced. So the slot
- * is written once more in its place: the same bytes, so that a torn write does no harm. */
+/* The side file may not be on the disk yet: its writer may have been killed before it synced. So
+ * the slot is written again in its place. A torn write does no harm: the bytes are the same. */
 static int settle_journal(struct journal *j)
 {
     int code = CODE_OK, error = 0;
@@ -481,7 +481,7 @@ int open_journal(struct journal *j, char *path)
     return read_journal_header(j);
 }
 
-/* Reads slot k; *number: 0 if it is not right. 0 or errno. */
+/* Reads slot k; *number: 0 if the slot is not valid. 0 or errno. */
 static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, uint64_t total,
                      size_t n_files, struct patches *patches, uint64_t *number, uint64_t *n_done)
 {

@@ -7,7 +7,7 @@
 
 /* -- prune, keep -- */
 
-/* What the rules keep. A name without a number is not judged by --keep-every. */
+/* Whether the rules keep a snapshot. --keep-every keeps every name without a number. */
 static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later,
                             const unsigned char *named)
 {
@@ -119,10 +119,10 @@ int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o)
 
 /* -- gc -- */
 
-/* A name that counts as temporary: a later command removes it. */
+/* A later command removes this file if it is left behind. */
 #define RECODED_NAME ".lmc-recode"
 
-/* That both restore the same bytes. Fingerprints alone do not say so: they do not cover the
+/* Checks that both restore the same bytes. Fingerprints alone do not show it: they do not cover the
  * headers of files. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
@@ -160,8 +160,8 @@ static int check_recoded(const char *old, const char *recoded, const struct opti
     return code;
 }
 
-/* What a kept delta whose base goes is coded against: the last one before it that is kept and does
- * not make its chain longer, of its own chain or another; NULL: nothing. */
+/* Chooses a new base for a kept delta whose base will be removed: the last kept snapshot before it
+ * that does not make its chain longer. NULL: there is none. */
 static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
 {
     for (const struct snapshot *k = e; k-- > s->list;)
@@ -169,9 +169,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
     return NULL;
 }
 
-/* Puts the new file in the place of the old one, when nobody reads. Both restore the same. Its time
- * is now: it may have the size of the old one, and programs that copy changed files, such as rsync,
- * compare size and time. */
+/* Replaces the old file by the new one, when nobody reads. Both restore the same. The new file gets
+ * the present time: the size may be equal, and programs like rsync compare only size and time. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);
@@ -181,14 +180,14 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
     if (!error) error = let_in_readers(s);
     look_at_file(e);
     if (error) return fail_errno(e->path, error, "cannot put the new file there");
-    return e->file == FILE_THERE /* or what needs it would be coded as if it were not there */
+    return e->file == FILE_THERE /* else deltas of it would be coded as if it were missing */
                ? CODE_OK
                : fail(CODE_ERROR, e->path,
                       "was coded again, but cannot be read now; nothing was "
                       "removed");
 }
 
-/* Codes it against another one that is kept, or as an anchor. */
+/* Codes a snapshot again, against another one that is kept, or as an anchor. */
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
@@ -218,8 +217,8 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* Kept deltas whose base is not kept, from the oldest up. Whatever is done to one, the others find
- * their bases: all files are there until the last is done, and no chain becomes longer. */
+/* Codes kept deltas again if their base is not kept, from the oldest on. The others still find
+ * their bases: no file is removed before the last is done, and no chain becomes longer. */
 static int recode_stranded(struct series *s, size_t *n_recoded)
 {
     int code = CODE_OK;
@@ -258,8 +257,8 @@ static int remove_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* before: bytes of all files, when nothing had been done yet. What was coded again against another
- * base, or none, has become larger. */
+/* before: bytes of all files before gc. The sum may grow: a snapshot that is coded again, against
+ * another base or none, takes more bytes. */
 static void say_freed(const struct series *s, size_t n, uint64_t before, size_t n_recoded)
 {
     const uint64_t after = count_bytes(s);
@@ -280,8 +279,8 @@ static void say_freed(const struct series *s, size_t n, uint64_t before, size_t 
             (unsigned long long)(after - before));
 }
 
-/* Removes the files of all that is forgotten, what nothing else needs first. What is not the
- * snapshot that was added stays. */
+/* Removes the files of forgotten snapshots, a delta before its base. A file that is not the one
+ * that was added stays. */
 static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
 {
     struct snapshot **list = sort_series(s, BY_DEPTH);

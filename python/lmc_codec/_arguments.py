@@ -67,7 +67,6 @@ def check_path(path: str) -> None:
 
 def check_names(names: Iterable[str]) -> None:
     for name in names:
-        check_name(name)
         _check_size(name, "the name")
 
 

@@ -114,7 +114,7 @@ def _of_numpy(a: Any) -> Array:
     if a.dtype.byteorder == ">" or (SWAPPED and a.dtype.byteorder == "="):
         raise ValueError("a big-endian array: LMC codes little-endian ones")
     if a.dtype.hasobject:
-        raise TypeError("an array of Python objects")
+        raise TypeError("an array of Python objects: give numbers, or their bytes")
     if "numpy.ma" in sys.modules and isinstance(a, numpy.ma.MaskedArray):
         raise TypeError("a masked array, whose mask would be lost: give its .data, and its .mask by another name")
     return Array(a.reshape(-1).view(numpy.uint8), dtype_name(a.dtype), a.shape, a.nbytes)
@@ -170,7 +170,7 @@ def describe(a: Any, dtype: Any = None) -> Array:
     if x.dtype and BITS[name] == BITS[x.dtype]:
         return Array(x.buffer, name, x.shape, x.nbytes)
     if x.dtype not in ("", "U8", "I8") or 8 * x.nbytes % BITS[name]:
-        raise ValueError(f"{x.nbytes} bytes of {x.dtype or 'raw bytes'} are no elements of {name}")
+        raise ValueError(f"{x.nbytes} bytes of {x.dtype or 'raw bytes'} cannot be elements of {name}")
     return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
 
 
@@ -179,6 +179,8 @@ def describe_all(
 ) -> dict[str, Array]:
     """Arrays by name. what, named: an array and its name, in messages. describe: what says of each what it is."""
     found = {}
+    if not hasattr(arrays, "items"):
+        raise TypeError(f"{what}s by name are needed, not {type(arrays).__name__}")
     for name, array in arrays.items():
         check_name(name, named)
         try:

@@ -33,8 +33,6 @@ class Base:
     __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files")
 
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
-        if not isinstance(arrays, Mapping):
-            raise TypeError(f"base: must be arrays by name, not {type(arrays).__name__}")
         found = describe_all(arrays, "base: array", "base: the name of an array")
         self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 
@@ -69,7 +67,7 @@ class Base:
         return self._object.fingerprint
 
     def __reduce__(self) -> Any:
-        raise TypeError("lmc_codec.Base is of arrays in this process, and not pickled: make it where it is used, from the arrays")
+        raise TypeError("lmc_codec.Base cannot be pickled, since its arrays are in this process: make it where it is used, from them")
 
     def __repr__(self) -> str:
         return f"<lmc_codec.Base {self.fingerprint.hex()[:16]}>"
@@ -125,7 +123,7 @@ def starts_safetensors(start: bytes) -> bool:
 
 def take_base(base: Any, threads: int | None) -> Reader | Base | None:
     """What `base` stands for: a Reader, a Base, arrays by name, a path of an LMC or safetensors file."""
-    from ._reader import Reader
+    from ._reader import Reader, _reopen
 
     if isinstance(base, str) and base == AUTO:
         raise ValueError("base='auto' is for reading: say what this is to be a delta of, or call a file of that name './auto'")
@@ -135,10 +133,27 @@ def take_base(base: Any, threads: int | None) -> Reader | Base | None:
         base = Base._of_safetensors(base, threads) or base
     if base is None or isinstance(base, Base):
         return base
-    reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    try:
+        reader = base if isinstance(base, Reader) else Reader(base, threads=threads)
+    except TypeError as error:
+        raise TypeError(f"base: {error}; or give arrays by name") from None
     if reader.base_fingerprint is None or reader._has_base:
         return reader
-    return _complete(reader, reader._how[0] if reader is base else base)
+    why = ""
+    if isinstance(reader._how[0], (str, os.PathLike)):
+        try:
+            if reader is base:  # which stays as it is
+                return _reopen(reader._how[0], AUTO, reader._how[2], reader.fingerprint)
+            from ._chain import complete
+
+            complete(reader)
+            return reader
+        except _errors.MissingBaseError as error:  # that alone would not tell whose base it is
+            why = f" ({error})"
+    raise _errors.MissingBaseError(
+        f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
+        f" give base=lmc_codec.open({repr(reader.name) if reader.name else '...'}, base=...){why}"
+    )
 
 
 def name_base(base: Any) -> str:
@@ -152,22 +167,6 @@ def name_base(base: Any) -> str:
 
         text = unquote(urlsplit(text).path)
     return os.path.basename(text)
-
-
-def _complete(reader: Reader, source: Any) -> Reader:
-    """A delta that is to be a base: opened again, with its own bases, which lie beside it."""
-    from ._reader import _reopen
-
-    why = ""
-    if isinstance(source, (str, os.PathLike)):
-        try:
-            return _reopen(source, AUTO, reader._how[2], reader.fingerprint)
-        except _errors.MissingBaseError as error:  # that alone would not tell whose base it is
-            why = f" ({error})"
-    raise _errors.MissingBaseError(
-        f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
-        f" give base=lmc_codec.open({repr(reader.name) if reader.name else '...'}, base=...){why}"
-    )
 
 
 def find_files(fd: int, bases: frozenset[tuple[int, int]] = frozenset()) -> frozenset[tuple[int, int]]:

@@ -73,41 +73,34 @@ def _list_links(directory: str) -> dict[bytes, list[_Link]]:
     return result
 
 
-def find_base(
-    source: Any, threads: int | None, storage_options: dict[str, Any] | None, limits: dict[str, int]
-) -> Reader | Base | None:
-    """What a delta is read with, which has all that it needs itself; None: it is no delta."""
-    search = _Search(threads, storage_options)
-    chain: list[Any] = [search.open(source, **limits)]  # each is a delta of the next one
-    while isinstance(chain[-1], Reader) and chain[-1].base_fingerprint is not None:
-        found = search.find(chain[-1])
-        chain[-1].close()
-        chain.append(found)
-    if len(chain) == 1:
-        chain[0].close()
-        return None
-    base: Reader | Base = chain.pop()
-    for link in reversed(chain[1:]):
-        base = search.open(link.name, base)
-    return base
+def complete(delta: Reader) -> None:
+    """Gives it its base, and each of its bases the one that it needs itself. If one is not found, all are closed."""
+    chain: list[Any] = [delta]  # each is a delta of the next one
+    try:
+        search = _Search(delta)
+        while isinstance(chain[-1], Reader) and chain[-1].base_fingerprint is not None:
+            chain.append(search.find(chain[-1]))
+        for link, base in zip(chain[-2::-1], chain[:0:-1]):
+            link._begin(base)
+    except BaseException:
+        for link in chain:
+            if isinstance(link, Reader):
+                link.close()
+        raise
 
 
 class _Search:
-    def __init__(self, threads: int | None, storage_options: dict[str, Any] | None):
-        self.threads, self.storage_options = threads, storage_options
+    def __init__(self, delta: Reader):
+        self.options: dict[str, Any] = {name: delta._how[2][name] for name in ("threads", "storage_options")}
         self.links: dict[str, dict[bytes, list[_Link]]] = {}  # by directory and fingerprint: chains may be long
         self.used: set[Any] = set()  # no file is looked at twice, so no chain goes round
-        self.seen: list[str] = []
-
-    def open(self, place: Any, base: Any = None, **limits: Any) -> Reader:
-        return Reader(place, base=base, threads=self.threads, storage_options=self.storage_options, **limits)
 
     def find(self, delta: Reader) -> Reader | Base:
         if delta.name is None or not isinstance(delta._how[0], (str, os.PathLike)):
             raise ValueError("base='auto' looks beside a file: give its path or URL, or the base itself")
         made_with = os.fsdecode(delta.metadata.get(BASE_KEY, b""))
         name = made_with if os.path.basename(made_with) == made_with and made_with not in (".", "..") and "\0" not in made_with else ""
-        self.seen = []
+        self.seen: list[str] = []
         found = self._find_far(delta, name) if "://" in delta.name else self._find_near(delta, name)
         if found is not None:
             return found
@@ -125,7 +118,8 @@ class _Search:
             self.links[directory] = _list_links(directory)
         links = self.links[directory]
         named = os.path.join(directory, name)
-        other = _look_at(named) if name and not name.endswith(SUFFIX) else None
+        other = _look_at(named) if name and not name.endswith(SUFFIX) and named not in self.used else None
+        self.used.add(named)
         if other is not None:
             links.setdefault(other.fingerprint, []).append(other)
         found = os.stat(path)
@@ -136,17 +130,19 @@ class _Search:
             return link.depth, link.path != named
 
         fitting = [x for x in links.get(delta.base_fingerprint or b"", ()) if x.file not in self.used]
-        if fitting:
-            return self.open(min(fitting, key=order).path)
+        nearest = min(fitting, key=order, default=None)
+        if nearest is not None and nearest.depth < FAR:
+            return Reader(nearest.path, **self.options)
         seen = sorted((x for same in links.values() for x in same if x.file != own), key=order)
         self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
-        for file in (named, named.removesuffix(SUFFIX)):
-            base = Base._of_safetensors(file, self.threads) if name else None
+        # before a chain whose end is not among them, which may come back here
+        for file in (named, named.removesuffix(SUFFIX)) if nearest is None else (named,):
+            base = Base._of_safetensors(file, self.options["threads"]) if name else None
             if base is not None and base.fingerprint == delta.base_fingerprint:
                 return base
             if base is not None:
                 self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
-        return None
+        return None if nearest is None else Reader(nearest.path, **self.options)
 
     def _find_far(self, delta: Reader, name: str) -> Reader | None:
         """What is called so beside it: directories of servers are not listed."""
@@ -160,7 +156,7 @@ class _Search:
         if not name or "::" in url or place in self.used:
             return None
         try:
-            found = self.open(place)
+            found = Reader(place, **self.options)
         except (FileNotFoundError, PermissionError, NotLMCError) as error:
             self.seen.append(str(error))
             return None

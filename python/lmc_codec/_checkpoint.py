@@ -183,9 +183,9 @@ def save_checkpoint(
 ) -> None:
     """Saves whatever torch.save() takes: a state of model, optimizer, scheduler, counters, in any nesting.
 
-    base: the path of an earlier checkpoint, of which this becomes a delta. quantize: rules of which tensors may lose how
-    much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples on the CPU. The file
-    appears at `path` when it is whole. The state must not change meanwhile.
+    base: the path of an earlier checkpoint, or of a safetensors file, of which this becomes a delta. quantize: rules of which
+    tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples
+    on the CPU. The file appears at `path` when it is whole. The state must not change meanwhile.
     """
     layout = _Layout()
     torch.save(obj, cast("IO[bytes]", layout))
@@ -235,7 +235,7 @@ def load_checkpoint(
     with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
         files = [file for file in reader.files if not file.is_directory]
         if len(files) != 1:
-            raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
+            raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, but a checkpoint is one file")
         errors: list[BaseException] = []
         buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
         start = buffered.peek(10)

@@ -94,7 +94,7 @@ class FormatError(LMCError):
 
 
 class DeviceError(LMCError, RuntimeError, status=16):
-    """No GPU, driver or NVRTC for decode="gpu", or one of them failed."""
+    """No GPU, driver or NVRTC for decode="gpu" (experimental), or one of them failed."""
 
 
 class NotLMCError(FormatError, status=20):

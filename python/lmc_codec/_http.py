@@ -230,8 +230,8 @@ class HTTP(Ranges):
             except ValueError as error:  # it was sent on to what is no URL
                 raise self._refuse(str(error)) from None
             self.place = answer.geturl()
-            encoding = answer.headers.get("Content-Encoding") or "fingerprint"
-            if encoding.lower() in ("fingerprint", "aws-chunked"):  # of an upload, and some stores go on saying it
+            encoding = answer.headers.get("Content-Encoding") or "identity"
+            if encoding.lower() in ("identity", "aws-chunked"):  # of an upload, and some stores go on saying it
                 return answer
             answer.close()
             raise self._refuse(

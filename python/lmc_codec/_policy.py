@@ -24,6 +24,8 @@ class Policy:
     def __init__(self, rules: str | Iterable[str] | Mapping[str, str] | None):
         if isinstance(rules, Mapping):
             rules = [f"{glob}={choice}" for glob, choice in rules.items()]
+        if isinstance(rules, (bool, int, float)):
+            raise TypeError(f"quantize: rules are needed, such as '*=auto:0.01', not {rules!r}")
         texts = [rules] if isinstance(rules, str) else list(rules or ())
         self._object = _lmc.Policy(texts)
         self.has_rules = bool(texts)

@@ -96,40 +96,44 @@ class Reader:
         self, source: Any, *, base: Any = None, threads: int | None = None, framework: Framework | None = None,
         max_index_size: int = 0, max_total_size: int = 0, storage_options: dict[str, Any] | None = None
     ):
-        n_threads = count_threads(threads)
-        limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
         is_auto = isinstance(base, str) and base == AUTO
-        self._how = (
+        self._n_threads = count_threads(threads)
+        self._limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
+        self._how: tuple[Any, Any, dict[str, Any]] = (
             _lasting(source), base if is_auto else _lasting(base),
-            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits}
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **self._limits}
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
-        self._files: tuple[FileInfo, ...] | None = None
-        self._table: dict[str, TensorInfo | None] | None = None
-        self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
-        if is_auto:
-            from ._chain import find_base
-
-            base = find_base(source, threads, storage_options, limits)
-        self._has_base = base is not None
-        self._is_read_whole = False
-        base = take_base(base, threads)
+        base = None if is_auto else take_base(base, threads)
         self._source = open_source(source, storage_options)
+        self._begin(base)
+        if is_auto and self.base_fingerprint is not None:
+            from ._chain import complete
+
+            complete(self)
+
+    def _begin(self, base: Reader | Base | None) -> None:
+        """With that base. A delta whose base has to be found has begun without one, and begins again, at the same source."""
+        source = self._source.again() if hasattr(self, "_object") else self._source
         try:
             #: Writers must not replace them.
-            self._chain_files = find_files(self._source.owned, frozenset() if base is None else base._chain_files)
-            self._object = _lmc.Reader(
-                self._source.argument, self._source.size, None if base is None else base._object, n_threads, self._source.name,
-                max_index_size, max_total_size
+            files = find_files(source.owned, frozenset() if base is None else base._chain_files)
+            self._chain_files: frozenset[tuple[int, int]] = files
+            self._object: _lmc.Reader = _lmc.Reader(
+                source.argument, source.size, None if base is None else base._object, self._n_threads, source.name, *self._limits.values()
             )
         except BaseException as error:
             try:
-                better = _explain(error, self._source, base, max_index_size, max_total_size)
+                better = _explain(error, source, base, **self._limits)
             finally:
-                self._source.give_up()
+                source.give_up()
             if better is not None:
                 raise better from None
             raise
+        self._source, self._has_base, self._is_read_whole = source, base is not None, False
+        self._files: tuple[FileInfo, ...] | None = None
+        self._table: dict[str, TensorInfo | None] | None = None
+        self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         info = self._object.info()
         #: 16 bytes that stand for all names and contents.
         self.fingerprint: bytes = info[1]
@@ -207,7 +211,7 @@ class Reader:
         if isinstance(found, LMCError):
             raise found
         if x.flags and not _lmc.resolve(bytearray(), x.dtype, x.flags):
-            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, which is not known of {x.dtype}")
+            raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, and LMC cannot apply that to {x.dtype}")
 
     def keys(self) -> list[str]:
         """Names of all tensors, in the order of the files."""
@@ -411,6 +415,7 @@ class Reader:
         framework = _arrays.framework_name(framework or "numpy")
         if framework == "bytes":
             raise ValueError("changes need the framework numpy or torch")
+        names = [names] if isinstance(names, str) else names
         bases: dict[str, Any] = {}
         for number, row in self._object.base_tensors():
             bases[row[0]] = None if row[0] in bases else (number, row)
@@ -488,7 +493,7 @@ class Reader:
         source, base, options = self._how
         if source is None or base is None:
             what = "it reads bytes or a file object" if source is None else "its base is in memory"
-            raise TypeError(f"{self!r} is not pickled, since {what}: open it where it is used (in the worker)")
+            raise TypeError(f"{self!r} cannot be pickled, since {what}: open it where it is used (in the worker)")
         return _reopen, (source, base, options, self.fingerprint)
 
     def __enter__(self) -> Reader:
@@ -523,12 +528,11 @@ def _explain(error: BaseException, source: Source, base: Reader | Base | None, m
 
 def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
     """Without base and limits, to tell what is wrong. None if that cannot be told."""
-    argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
+    again = source.again()
     try:
-        return _lmc.Reader(argument, source.size, None, 1, source.name, max_index_size)
+        return _lmc.Reader(again.argument, again.size, None, 1, again.name, max_index_size)
     except BaseException as error:
-        if isinstance(source.argument, int):
-            os.close(argument)
+        again.give_up()
         if isinstance(error, Exception):
             return None
         raise
@@ -592,12 +596,12 @@ class Slice:
         bits = _arrays.BITS.get(x.dtype)
         if bits is None:
             if count != list(x.shape):
-                raise UnsupportedError(f"{x.name!r}: parts of it are not read: how large an element of {x.dtype} is, is not known")
+                raise UnsupportedError(f"{x.name!r}: the size of an element of {x.dtype} is not known, so read all of it")
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
         shape, begin, n = list(x.shape), start, count
         if bits < 8:  # rows of bytes; elements of less than one are not cut apart
             if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
-                raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} are not read: ask for whole rows")
+                raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} cannot be read: ask for whole rows")
             shape = [*shape[:-1], shape[-1] * bits // 8]
             n = [*n[:-1], shape[-1]]
         box = tuple(c for c, k in zip(count, keep) if k)
@@ -613,7 +617,7 @@ class Slice:
         if all(s == 1 for s in steps):
             return result
         if isinstance(result, bytearray):
-            raise UnsupportedError("steps are for numpy and torch")
+            raise UnsupportedError("slices with steps need the framework numpy or torch")
         return result[tuple(slice(None, None, s) for s, k in zip(steps, keep) if k)]
 
 

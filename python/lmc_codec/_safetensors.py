@@ -12,7 +12,7 @@ from ._base import map_file
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
 from ._reader import Reader, Slice
-from ._writer import Writer, check_metadata, count_own_frames
+from ._writer import Writer, count_own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -139,7 +139,7 @@ class _Safetensors:
         self._rows = {row[0]: row for row in rows}
 
     def __reduce__(self) -> Any:
-        raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
+        raise TypeError("safe_open of a safetensors file cannot be pickled: open it where it is used")
 
     def __enter__(self) -> _Safetensors:
         return self
@@ -257,7 +257,6 @@ def write_file(
     base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
     progress: Progress | None = None
 ) -> None:
-    check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
         raise TypeError(f"argument 'filename': must be a path, not {type(filename).__name__}")
     with Writer(filename, base=base, level=level, threads=threads, quantize=quantize, progress=progress) as writer:
@@ -268,7 +267,6 @@ def write_bytes(
     tensors: Mapping[str, Any], metadata: Mapping[str, str] | None, *, base: Any = None, level: Level = 0,
     threads: int | None = None
 ) -> bytes:
-    check_metadata(metadata)
     sink = io.BytesIO()
     with Writer(sink, base=base, level=level, threads=threads) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
@@ -297,6 +295,7 @@ def iterate_file(
     with _open(
         source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
     ) as reader:
+        names = [names] if isinstance(names, str) else names
         wanted = [name for name in reader.keys() if names is None or name in names]
         found: Iterable[tuple[str, Any]]
         if isinstance(reader, _Safetensors):

@@ -33,6 +33,11 @@ class Source:
         if hasattr(self.argument, "expect"):
             self.argument.expect(start, end)
 
+    def again(self) -> Source:
+        """For another reader of the same."""
+        fd = os.dup(self.owned) if self.owned >= 0 else -1
+        return Source(self.argument if fd < 0 else fd, self.size, self.name, fd)
+
     def give_up(self) -> None:
         """The reader did not take it."""
         if self.owned >= 0:

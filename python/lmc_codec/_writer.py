@@ -348,7 +348,7 @@ class Writer:
         with self._step:
             try:
                 if self._n_files == 0:
-                    raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
+                    raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, but a snapshot needs at least one file")
                 if isinstance(self._base, Base) and not self._base._is_unchanged():
                     raise WrongBaseError(
                         f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so this"

@@ -711,11 +711,15 @@ static PyObject *make_hash(reader_object *r, int is_whole, Py_ssize_t number, Py
 {
     enum lmc_status status;
     uint8_t hash[32];
-    PyObject *result;
+    PyObject *const what =
+        PyUnicode_FromString("the SHA-256 that Writer(content_hashes=True) stores");
+    PyObject *result = NULL;
     call c;
-    if (!begin_reading(r, &c)) return NULL;
-    status = read_hash(r->reader, is_whole, number, tensor, hash);
-    result = end_reading(r, &c, status, NULL);
+    if (what && begin_reading(r, &c)) {
+        status = read_hash(r->reader, is_whole, number, tensor, hash);
+        result = end_reading(r, &c, status, what);
+    }
+    Py_XDECREF(what);
     if (!result) return NULL;
     Py_DECREF(result);
     return PyBytes_FromStringAndSize((const char *)hash, 32);

@@ -1,6 +1,7 @@
 """What goes wrong is said with its cause: which file, which argument, what to do. And what others may do meanwhile: fork, change the
 directory, kill a writer."""
 
+import gc
 import io
 import os
 import pickle
@@ -121,6 +122,7 @@ def test_wrong_bases_and_limits(place):
     with pytest.raises(lmc.WrongBaseError, match="is of .* the base given is"):
         lmc.decompress(lmc.compress(X, Y), Z)
     size = sum(x.size for x in lmc.open("a.lmc").files)
+    gc.collect()  # what earlier errors hold
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(lmc.LimitError, match=f"^a.lmc.*max_total_size is 100, and its files have {size} bytes"):
         lmc.open("a.lmc", max_total_size=100)
@@ -222,8 +224,21 @@ def test_arrays_of_a_base(place):
         for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
             with pytest.raises(kind, match=text):
                 call()
-    with pytest.raises(TypeError, match="^base: must be arrays by name"):
+    with pytest.raises(TypeError, match="^base: arrays by name are needed, not list"):
         lmc.Base([X])
+    for base in (3, [X], lmc):  # a model, say, in place of its state_dict()
+        for call in (lambda base=base: lmc.Writer("b.lmc", base=base), lambda base=base: lmc.open("a.lmc", base=base)):
+            with pytest.raises(TypeError, match=f"^base: a path, a URL, .*, not {type(base).__name__}; or give arrays by name"):
+                call()
+
+
+def test_arrays_and_rules(place):
+    with pytest.raises(TypeError, match="^tensors by name are needed, not ndarray"), lmc.Writer("a.lmc") as w:
+        w.add_arrays(X)
+    for rules in (0.01, 8, True):
+        with pytest.raises(TypeError, match=f"^quantize: rules are needed, such as '\\*=auto:0.01', not {rules}$"):
+            lmc.Writer("a.lmc", quantize=rules)
+    assert not os.path.exists("a.lmc")
 
 
 def test_out_and_data():

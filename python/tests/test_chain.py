@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from conftest import same
+from lmc_codec import _reader
 from lmc_codec.numpy import load_file, save_file
 from test_far import arrays, server  # noqa: F401
 
@@ -104,6 +105,46 @@ def test_of_a_base(tmp_path, monkeypatch):
     assert not os.path.exists("x.lmc")
 
 
+def test_each_is_opened_once(chain, server, monkeypatch):  # noqa: F811
+    """Whoever looks for the bases, and wherever: a link is known to need one when it is open."""
+    opened = []
+
+    def open_source(where, *more, true=_reader.open_source):
+        opened.append(os.path.basename(where))
+        return true(where, *more)
+
+    monkeypatch.setattr(_reader, "open_source", open_source)
+    for i in range(5):
+        server.files[f"/w{i}.lmc"] = Path(f"w{i}.lmc").read_bytes()
+    for place in "", server.url + "/":
+        for base in "auto", place + "w3.lmc":
+            opened.clear(), server.requests.clear()
+            with lmc.open(place + "w4.lmc", base=base) as r:
+                assert sorted(opened) == [f"w{i}.lmc" for i in range(5)]
+                assert server.requests == (["bytes=-65536"] * 5 if place else [])
+                assert same(r["w"], chain[4]["w"])
+    opened.clear()
+    check("w0.lmc", chain[0])  # which needs none
+    assert opened == ["w0.lmc"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc/self/fd")
+def test_nothing_stays_open(chain):
+    def count():
+        found = map("/proc/self/fd/{}".format, os.listdir("/proc/self/fd"))
+        return sum(os.path.realpath(x).startswith(os.getcwd() + os.sep) for x in found)
+
+    with lmc.open("w4.lmc", base="auto") as r:
+        assert count() == 5
+    del r
+    assert count() == 0
+    os.remove("w1.lmc")
+    for open_it in (lambda: lmc.open("w4.lmc", base="auto"), lambda: lmc.open("w4.lmc", base="w3.lmc")):
+        with pytest.raises(lmc.MissingBaseError) as caught:
+            open_it()
+        assert count() == 0 and caught.value
+
+
 def test_long_chains(tmp_path, monkeypatch):
     """Twice as many links take twice as much work: calls, which are the same each time, not seconds."""
     monkeypatch.chdir(tmp_path)
@@ -161,6 +202,22 @@ def test_wrong_file_of_that_name(chain):
     check("w4.lmc", chain[4])
 
 
+def test_a_name_that_two_deltas_tell(tmp_path, monkeypatch):
+    """Without .lmc it is looked at for its name, once."""
+    monkeypatch.chdir(tmp_path)
+    made = list(steps(3))
+    for directory in "first", "second":
+        os.mkdir(directory)
+    save_file(made[0], "first/x.bin")
+    save_file(made[1], "d1.lmc", base="first/x.bin")
+    shutil.copy("d1.lmc", "second/x.bin")
+    save_file(made[2], "d2.lmc", base=lmc.open("second/x.bin", base="first/x.bin"))
+    assert lmc.open("d1.lmc").metadata == lmc.open("d2.lmc").metadata == {"lmc.base": b"x.bin"}
+    save_file(made[2], "x.bin")
+    with pytest.raises(lmc.MissingBaseError, match=r"d1.lmc: needs the base .*, only x.bin \([0-9a-f]{16}\), d2.lmc \([0-9a-f]{16}\); give"):
+        load_file("d2.lmc", base="auto")
+
+
 def test_ends_that_lie(chain):
     """A fingerprint in another file's index is looked at first, and never believed."""
     data = bytearray(Path("w1.lmc").read_bytes())
@@ -197,6 +254,18 @@ def test_loops(chain):
     os.remove("w1.lmc")
     with pytest.raises(lmc.MissingBaseError, match="(same|copy).lmc: needs the base"):
         load_file("same.lmc", base="auto")
+
+
+def test_back_to_a_raw_file(tmp_path, monkeypatch):
+    """What has the content of the raw file again is a delta of what needs that: the file itself is taken, as the command does."""
+    monkeypatch.chdir(tmp_path)
+    first, second = steps(2)
+    safetensors.numpy.save_file(first, "m.safetensors")
+    save_file(second, "1.lmc", base="m.safetensors")
+    save_file(first, "2.lmc", base="1.lmc")
+    check("1.lmc", second)
+    check("2.lmc", first)
+    run_command("-t", "1.lmc", "2.lmc", cwd=tmp_path)
 
 
 def test_raw_files_and_the_command(tmp_path, monkeypatch):

@@ -4,11 +4,13 @@ import collections
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
+import safetensors.torch
 import torch
 
 import lmc_codec
@@ -257,6 +259,49 @@ def test_many_small_tensors_of_a_delta(tmp_path):
     with File(tmp_path / "b.lmc") as file, lmc_codec.open(tmp_path / "a.lmc") as base:
         assert same(load_checkpoint(file, base=base), state)
     assert len(reads) < 100
+
+
+def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
+    """The weights before a training: what is saved is a delta of them, whatever it is nested in."""
+    monkeypatch.chdir(tmp_path)
+    before = {f"{i}.weight": torch.randn(300, 200).to(torch.bfloat16) for i in range(4)}
+    safetensors.torch.save_file(before, "model.safetensors")
+    after = {name: t.clone() for name, t in before.items()}
+    for t in after.values():
+        t.view(-1)[::50] += 1
+    nested = {"step": 3, "model": after}
+    save_checkpoint(after, "1.lmc", base="model.safetensors")
+    save_checkpoint(nested, "2.lmc", base=tmp_path / "model.safetensors")
+    save_checkpoint(before, "3.lmc", base="1.lmc")  # of which the base is found
+    for path, state in (("1.lmc", after), ("2.lmc", nested), ("3.lmc", before)):
+        assert os.path.getsize(path) < 0.05 * len(saved_by_torch(state))
+        assert same(load_checkpoint(path), state)
+        with lmc_codec.open(path, base="auto") as r:
+            assert r.read() == saved_by_torch(state)
+    for base in ("model.safetensors", before):
+        assert same(load_checkpoint("2.lmc", base=base), nested)
+    tensors = safetensors.torch.load_file("model.safetensors")
+    apply_file("1.lmc", tensors)
+    assert same(tensors, after)
+
+    # and where it is not what it was
+    os.remove("3.lmc")
+    shutil.copy("model.safetensors", "copy.safetensors")
+    safetensors.torch.save_file(after, "model.safetensors")
+    with pytest.raises(lmc_codec.WrongBaseError, match="2.lmc: wrong base: .* and model.safetensors is"):
+        load_checkpoint("2.lmc", base="model.safetensors")
+    with pytest.raises(lmc_codec.MissingBaseError, match="1.lmc: needs the base .*named 'model.safetensors'.* only .*model.safetensors"):
+        load_checkpoint("1.lmc")
+    with pytest.raises(lmc_codec.MissingBaseError, match="1.lmc: needs the base .*named 'model.safetensors'"):
+        save_checkpoint(before, "4.lmc", base="1.lmc")
+    os.truncate("model.safetensors", os.path.getsize("model.safetensors") - 1)
+    with pytest.raises(ValueError, match="model.safetensors is damaged, or no safetensors file: tensor .* lies beyond the end"):
+        save_checkpoint(before, "4.lmc", base="model.safetensors")
+    os.remove("model.safetensors")
+    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        save_checkpoint(before, "4.lmc", base="model.safetensors")
+    assert not os.path.exists("4.lmc") and sorted(os.listdir()) == ["1.lmc", "2.lmc", "copy.safetensors"]
+    assert same(load_checkpoint("2.lmc", base="copy.safetensors"), nested)
 
 
 def test_files_of_the_command(tmp_path):

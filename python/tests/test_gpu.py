@@ -1,5 +1,4 @@
-"""decode="gpu" without a GPU: stand-ins for the driver and NVRTC run the kernels on the CPU (tests/gpu/fake_cuda.cpp), and tensors
-on the CPU are lent to them as device memory."""
+"""decode="gpu" without a GPU: see stand_in.py."""
 
 import ctypes
 import gc
@@ -10,53 +9,26 @@ import re
 import subprocess
 import sys
 import types
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmc_codec
 import pytest
+import stand_in
 import torch
-from lmc_codec import _arrays, _gpu
+from lmc_codec import _gpu
 from lmc_codec.torch import apply_file, iterate, load_file, save_checkpoint, save_file, save_model
+from stand_in import LIBRARIES
 
-LIBRARIES = [Path(__file__).parents[2] / "build/gpu" / name for name in ("libcuda.so.1", "libnvrtc.so.12")]
 pytestmark = pytest.mark.skipif(not LIBRARIES[0].exists(), reason="the stand-ins for CUDA are not built: make gpu-stand-ins")
-CPU = torch.device("cpu")
-
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
-    """The driver's stand-in; gpu.lend(tensors): clones, in device memory."""
-    driver, _ = libraries = [ctypes.CDLL(str(path)) for path in LIBRARIES]  # found again by their names
-    driver.fake_cuda_adopt.argtypes = ctypes.c_void_p, ctypes.c_size_t
-    driver.fake_cuda_count.restype = driver.fake_cuda_live.restype = ctypes.c_long
-    new_torch = _arrays.new_torch
-
-    lent = {}
-
-    def adopt(t):
-        if t.nbytes:
-            lent[t.data_ptr()] = t.nbytes
-            driver.fake_cuda_adopt(t.data_ptr(), t.nbytes)
-            weakref.finalize(t, give_back, t.data_ptr())
-        return t
-
-    def give_back(at):
-        del lent[at]
-        driver.fake_cuda_adopt(at, 0)
-
-    def new(dtype, shape, device=None, **where):
-        t = new_torch(dtype, shape, **where)
-        return t if device is None else adopt(t)
-
-    monkeypatch.setattr(_gpu, "_find_device", lambda device, what="": CPU)
-    monkeypatch.setattr(_gpu, "_opened", {})
-    monkeypatch.setattr(_arrays, "new_torch", new)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=0))
+    """The stand-ins; gpu.used(): bytes of device memory."""
     monkeypatch.setenv("LMC_CUDA_CACHE", str(tmp_path / "cache"))
-    for library in libraries:
-        library.fake_cuda_reset()
+    gpu = stand_in.install(monkeypatch.setattr)
+    driver = gpu.driver
+
     def used():
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         context = ctypes.c_void_p()
@@ -67,15 +39,11 @@ def gpu(monkeypatch, tmp_path):
         driver.cuDevicePrimaryCtxRelease_v2(0)
         return total.value - free.value
 
-    yield types.SimpleNamespace(
-        lent=lent,
-        used=used,
-        lend=lambda tensors: {name: adopt(t.detach().clone()) for name, t in tensors.items()},
-        count=lambda name: libraries["nvrtc" in name].fake_cuda_count(name.encode()),
-    )
+    gpu.used = used
+    yield gpu
     _gpu._opened.clear()
     gc.collect()
-    assert [library.fake_cuda_live() for library in libraries] == [0, 0]
+    assert [library.fake_cuda_live() for library in (driver, gpu.nvrtc)] == [0, 0]
 
 
 def make_state(seed=0):
@@ -323,38 +291,40 @@ def test_the_benchmark(gpu, files, tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("bench_gpu", path)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    save(files.state, tmp_path / "a.safetensors")
+    model = tmp_path / "a.safetensors"
+    save(files.state, model)
     monkeypatch.setattr(bench, "DEVICE", "cpu")
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    tensors = bench.bench_files(str(tmp_path / "a.safetensors"), str(files.a), str(tmp_path), 1)
-    said = capsys.readouterr().out
-    assert f"all {len(files.state)} tensors are right" in said and "delta: " in said
-    assert [line.split(":")[1] for line in said.splitlines()[1:-1]] == [
-        ' LMC, decode="gpu"', ' LMC, decode="cpu"', *(f" safetensors, {n} threads" for n in (1, 4, 16))
-    ]
+    bench.bench_load(str(model), str(files.a), 1)
+    bench.bench_delta(str(files.a), str(tmp_path), 1)
+    said = [re.sub(r"[0-9.]+ GB/s", "N GB/s", line) for line in capsys.readouterr().out.splitlines()]
+    assert said[:-3] == [
+        f"load: all {len(files.state)} tensors are right", 'load: LMC, decode="gpu": N GB/s', 'load: LMC, decode="cpu": N GB/s',
+        *(f"load: safetensors, {n} threads: N GB/s" for n in (1, 4, 16))
+    ]  # fmt: skip
+    assert said[-2:] == [f'delta: checked and applied, decode="{how}": N GB/s' for how in ("gpu", "cpu")]
 
     class Codec:
-        def __init__(self, algorithm):
+        def __init__(self, algorithm, data_type="|u1"):
             assert algorithm == "ANS"
 
-        def encode(self, array):
-            return types.SimpleNamespace(buffer_size=array.nbytes // 2)
+        def encode(self, arrays):
+            return [types.SimpleNamespace(buffer_size=a.nbytes // 2) for a in arrays]
 
-        def decode(self, array):
-            assert array.buffer_size
+        def decode(self, arrays):
+            assert all(a.buffer_size for a in arrays)
 
     nvcomp = types.SimpleNamespace(Codec=Codec, as_array=lambda t: t)
     monkeypatch.setitem(sys.modules, "nvidia", types.SimpleNamespace(nvcomp=nvcomp, __path__=[]))
     dietgpu = types.SimpleNamespace(compress_data_simple=lambda is_float, ts: ts, decompress_data_simple=lambda is_float, ts: ts)
     monkeypatch.setattr(torch.ops, "dietgpu", dietgpu, raising=False)
     monkeypatch.setattr(torch.ops, "load_library", lambda path: None)
-    bench.bench_peers(tensors, 1)
+    bench.bench_peers(str(model), 1)
     monkeypatch.setenv("DIETGPU", "dietgpu.so")
-    bench.bench_peers(tensors, 1)
+    bench.bench_peers(str(model), 1)
     said = capsys.readouterr().out.splitlines()
+    nvcomp = [f"peers: nvCOMP ANS, {what}: 50.0%, N GB/s" for what in ("bytes", "byte planes", "<f2")]
     assert [re.sub(r"[0-9.]+ GB/s", "N GB/s", line) for line in said] == [
-        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: DIETGPU does not name its .so",
-        "peers: nvCOMP ANS: 50.0%, N GB/s", "peers: DietGPU: 100.0%, N GB/s"
+        *nvcomp, "peers: DietGPU: DIETGPU does not name its .so", *nvcomp, "peers: DietGPU: 100.0%, N GB/s"
     ]  # fmt: skip
 
 

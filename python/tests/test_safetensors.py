@@ -480,3 +480,10 @@ def test_damaged_safetensors(tmp_path, damage):
         for ours in (lmc_codec.numpy, lmc_codec.torch):
             with pytest.raises(safetensors.SafetensorError):
                 ours.load_file(source)
+
+
+def test_names_of_iterate(tmp_path):
+    """A string is one name: not all names that are a part of it."""
+    lmc_codec.torch.save_file({"layer.norm.weight": torch.ones(3), "norm.weight": torch.zeros(2), "w": torch.zeros(1)}, tmp_path / "a.lmc")
+    for names in "layer.norm.weight", ["layer.norm.weight"], {"layer.norm.weight": 1}:
+        assert [name for name, _ in lmc_codec.torch.iterate(tmp_path / "a.lmc", names=names)] == ["layer.norm.weight"]

@@ -2,7 +2,8 @@
 #include "base/platform.h"
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
+ * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
+ * them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -29,8 +30,12 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 }
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
+#if LMC__LITTLE_ENDIAN
+    memcpy(p, &v, 2);
+#else
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
+#endif
 }
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {

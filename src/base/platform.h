@@ -72,7 +72,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #else
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
-#define LMC__AVX2 __attribute__((target(LMC__AVX2_FEATURES)))
+#define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
  * drop static functions that nobody calls. */
@@ -82,7 +82,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__MAY_BE_UNUSED
 #endif
 #define LMC__AVX512                                                                                \
-    __attribute__((LMC__MAY_BE_UNUSED,                                                             \
+    __attribute__((LMC__MAY_BE_UNUSED, aligned(64),                                                \
                    target(LMC__AVX2_FEATURES                                                       \
                           ",avx512f,avx512bw,avx512dq,avx512vl,"                                   \
                           "avx512vbmi,avx512vbmi2,avx512vpopcntdq,vpclmulqdq,gfni")))

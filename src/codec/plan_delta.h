@@ -10,11 +10,12 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
+/* Chooses how to code a block against its prediction (spec 5.2), or without it, by a sample of
+ * both.
  *
- * An element is coded as its distance from the prediction, counted in floats or integers. How large
- * that is depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
- * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
+ * An element is coded as its distance from the prediction, counted in floats or integers. This
+ * distance depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
+ * and small floats lie closer to each other. So elements are sorted into *classes*, ranges of the
  * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
  * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
@@ -23,8 +24,8 @@
  * bits below that are noise, which no choice of classes changes. */
 
 #ifndef LMC_NO_ENCODER
-/* The changed elements, if they are so few that they are listed: then all that is coded is made
- * from this list. */
+/* The changed elements, if they are few enough for a list. Then the block is coded from the list
+ * alone. */
 typedef struct lmc__changes {
     lmc__changed list; /* place is NULL: not listed */
     size_t n;
@@ -46,29 +47,29 @@ typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
     enum lmc__order order;
-    int sparse;    /* which elements have changed is a mask, and only they are coded */
+    int sparse;    /* a mask says which elements have changed; only these are coded */
     uint64_t bits; /* that it takes, estimated */
     size_t border; /* bytes: above that, coding without the prediction may be smaller */
 } lmc__delta;
 
 /* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
- * to decode. By default there is one more if at most a fifth of the elements has changed, or if it
- * saves 1/108. A sparse delta gets classes as long as each saves 1/1024, or 1/128 if it takes more
- * than n / 16 bits. */
+ * to decode. The default level adds one if at most a fifth of the elements has changed, or if that
+ * saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256 if
+ * the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
-/* A delta of which at most one element in so many has changed is sparse. */
+/* A delta is sparse if at most one element in LMC__SPARSE_ONE_IN has changed. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements in each run of the sample, by default: classes found with 4096 elements make deltas 0.1
- * to 0.25 % larger than with all 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default. Classes that are found with 4096 elements make
+ * deltas 0.1 to 0.25 % larger than with 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, since
- * most residuals of deltas are there; above, each octave has two. Below 256 a table gives the
- * bucket of each eight residuals, which is faster than finding the octave. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ... Each of 0 .. 15 has its own,
+ * since most residuals are there. Above, each octave has two. Below 256 a table has the bucket of
+ * residual / 8, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -134,8 +135,7 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
- * magnitudes, times n / total; and headers: two dozen bytes, and 6 bits for each of the 40 symbols
- * or more that trees have. */
+ * magnitudes, times n / total; and headers of 28 bytes, and 6 bits for each symbol, at least 40. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -297,12 +297,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* The best classes for m->classes, the keys of a sample, in which n_equal elements are as
+/* Finds the best classes. m->classes: the keys of a sample, in which n_equal elements are as
  * predicted. Sets all of delta but its changes and border.
  *
- * Until few are left, it merges the neighbours whose merge saves most, or costs least: at most 255
- * steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first class
- * begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until few are left, it merges the neighbours whose merge saves most, or costs least. That takes
+ * at most 255 steps; each reads LMC__MAGNITUDES counts twice, and moves the classes behind. The
+ * first class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -341,9 +341,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Bits that a block of n elements takes without a prediction, by a sample of it: the sum over its
- * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for them. It is the
- * sample that the classes use, so that both estimates have similar errors. */
+/* Estimates the bits that a block of n elements takes without a prediction: the sum over its
+ * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for the planes. The
+ * classes use the same sample, so both estimates have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -381,10 +381,9 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
- * it is sparse: otherwise each plane would repeat which ones are zero. If it is not sparse, the
- * lowest planes that are noise in spite of the prediction are not grouped, since that would save
- * nothing. */
+/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most residuals
+ * are zero, it is sparse: one mask says which, instead of every plane. If not, the lowest planes
+ * are not grouped if they are noise in spite of the prediction: that would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -444,7 +443,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     m.n = n;
     n_equal = lmc__count_keys(&m, &sample);
     memset(changes, 0, sizeof *changes);
-    /* sparse is a kind of Grouping */
+    /* a sparse delta is grouped, too */
     if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
         changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
                                         n, block->width);

@@ -69,7 +69,8 @@ typedef struct lmc_cuda_base lmc_cuda_base;
 
 /* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
  * fingerprints are not looked at: these are computed on the GPU, after what was put into `stream`
- * before. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
+ * before. So when tensors have changed, as in place, another base is to be opened for the next
+ * delta. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
  * last; the array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
@@ -120,10 +121,9 @@ LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part
 /* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
  * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
  * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
- * and stay as they are. Only the headers of blocks are copied to the host, each by a copy of its
- * own (so small blocks take longer), and what the CPU decodes; what other tensors of the snapshot
- * predict is read by the reader. Errors are those of lmc_cuda_read; ARGUMENT, too, if a block is
- * not in these bytes. */
+ * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
+ * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
+ * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);

@@ -57,7 +57,7 @@ struct lmc_cuda {
     lmc__cu_module module;
     lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory, */
     uint32_t shared[LMC__GPU_KERNELS];          /* of which a group gets so much */
-    lmc__cu_function sums;
+    lmc__cu_function sums, headers;             /* of sums.cu */
     unsigned n_multiprocessors;
     lmc__cu_stream own;     /* copies to the device, and of pieces on it */
     lmc__cu_event started;  /* in the caller's stream: what was there before */
@@ -403,6 +403,7 @@ LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
     int most = 0, i, k;
     LMC__CUDA(c, cuDeviceGetAttribute, (&most, LMC__CU_MAX_SHARED, c->device));
     LMC__CUDA(c, cuModuleGetFunction, (&c->sums, c->module, "lmc_sums"));
+    LMC__CUDA(c, cuModuleGetFunction, (&c->headers, c->module, "lmc_headers"));
     for (i = 0; i < LMC__GPU_KERNELS; i++) {
         const lmc__gpu_kernel *const kernel = &lmc__gpu_kernels[i];
         uint32_t allowed;

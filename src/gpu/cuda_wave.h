@@ -108,21 +108,37 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
                     : h->gpu_packed + job->packed_at;
 }
 
-/* The headers of blocks whose packed bytes were given. */
+/* The headers of blocks whose packed bytes were given: a kernel gathers them, in the memory of the
+ * half's table, which is free until then. Addresses stand in front, headers behind all of them. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
+    const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
+    lmc__cu_address *const rows = (lmc__cu_address *)(void *)h->table;
+    const lmc__cu_address gpu_headers = h->gpu_table + n * sizeof *rows;
+    const uint8_t *const headers = (const uint8_t *)(rows + n);
+    uint32_t n_rows = (uint32_t)n;
+    void *arguments[3];
     size_t i;
-    for (i = 0; i < lmc__count_cuda_jobs(h); i++) {
+    for (i = 0; i < n; i++) {
         const lmc__cuda_job *const job = lmc__cuda_job_at(h, i);
         const lmc__block_place *const place = lmc__block_at(r, job->run, job->number);
         if (place->at < c->given_at || place->at - c->given_at > c->given_size ||
             c->given_size - (place->at - c->given_at) < (uint64_t)place->size + LMC__GPU_PAD)
             return lmc__cuda_fail_job(c, r, h, job, LMC_ERR_ARGUMENT);
-        LMC__CUDA(c, cuMemcpyDtoHAsync_v2,
-                  (h->packed + job->packed_at, lmc__packed_address(c, r, h, job),
-                   LMC_BLOCK_HEADER_SIZE, c->own));
+        rows[i] = lmc__packed_address(c, r, h, job);
     }
+    arguments[0] = &h->gpu_table;
+    arguments[1] = &n_rows;
+    arguments[2] = (void *)(uintptr_t)&gpu_headers;
+    LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (h->gpu_table, rows, n * sizeof *rows, c->own));
+    LMC__CUDA(c, cuLaunchKernel,
+              (c->headers, (unsigned)(size / LMC__GPU_THREADS + 1), 1, 1, LMC__GPU_THREADS, 1, 1, 0,
+               c->own, arguments, NULL));
+    LMC__CUDA(c, cuMemcpyDtoHAsync_v2, (rows + n, gpu_headers, size, c->own));
     LMC__CUDA(c, cuStreamSynchronize, (c->own));
+    for (i = 0; i < n; i++)
+        memcpy(h->packed + lmc__cuda_job_at(h, i)->packed_at, headers + i * LMC_BLOCK_HEADER_SIZE,
+               LMC_BLOCK_HEADER_SIZE);
     return LMC_OK;
 }
 

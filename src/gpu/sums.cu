@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Sums of bytes that were decoded, for fingerprints (spec 7.1): what NVRTC compiles behind
- * decode.cu, whose names it uses. Experimental, as that is.
+ * What NVRTC compiles behind decode.cu, whose names it uses. Experimental, as that is. Sums of
+ * bytes that were decoded, for fingerprints (spec 7.1):
  *
  *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each
  *
@@ -70,4 +70,12 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
         }
         BARRIER();
     }
+}
+
+/* The headers of n blocks at any addresses, side by side. */
+extern "C" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)
+{
+    const u32 size = 24;
+    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < size * n; i += gridDim.x * 256)
+        headers[i] = *(const u8 *)(blocks[i / size] + i % size);
 }

@@ -20,15 +20,15 @@
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
- * made the lists. A step may read up to 64 bytes behind the end of a list: the list's slack. dst
- * gets whole groups too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
+ * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
+ * dst gets whole groups too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Takes the next bytes of both sides, arranged as
- * lmc__sort8 leaves them (the right side from above), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
+ * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
+ * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -60,7 +60,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
 #if LMC__NEON
 /* Elements [16 j, 16 j + 16) of a step of 64: x has the next 16 bytes of each side, and one look-up
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
- * eight depend on c, the number of ones in the first eight: lmc__merge_high stores them so that
+ * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
  * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
  *
@@ -168,8 +168,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
- * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)

@@ -18,8 +18,8 @@
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
- * are consecutive.
+ * src has ranks: the place of each symbol's leaf in the tree. So each node's leaves are
+ * consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -31,9 +31,8 @@
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
- * most i have gone to the left, so what is stored then ends before i + V, where the next load
- * begins. right may not.
+ * left may be src: when the elements [i, i + V) are in a register, at most i were stored to the
+ * left. So this store ends at or before i + V, where the next load begins. right must not be src.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -68,18 +67,18 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* The elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and n_right
- * others; a side that is not wanted is NULL. Returns how many there are now on the right. By
- * eights, sorted by a shuffle: zeros to the lower half, ones to the upper. Where they go is known
- * before the first store, so none waits:
+/* Stores the elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and
+ * n_right others; NULL: that side is not wanted. Returns the new n_right. A shuffle sorts eight at
+ * a time: zeros to the lower half, ones to the upper. All places are known first, so no store
+ * waits:
  *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * The last store to a side ends at most a step behind the first one's place. split_root uses this
- * step too. */
+ * All stores to a side are within one step from the place of the first. split_root uses this step
+ * too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -100,8 +99,8 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
- * loads 64 bytes, however few count: at most 63 of the list's slack. */
+/* A step of 64 elements, of which n are real, behind `done` others, n_right of them on the right.
+ * It always loads 64 bytes: at most 63 of the list's slack. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
                                              size_t done, size_t n_right)
@@ -148,8 +147,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
- * memory operand is microcoded on Zen 4, and the zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once, to a register, and a full store follows. The form with a
+ * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...

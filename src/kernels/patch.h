@@ -27,8 +27,8 @@
  * spread each class's residuals over all of its elements, zeros and all.
  *
  * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone; a number beyond the class's elements changes
- * nothing.
+ * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * the class's elements changes nothing.
  */
 
 /* Element i, before it changes. */
@@ -121,11 +121,17 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 /* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
- * of these are written whole. */
+/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+#define LMC__PATCH_STEP (LMC__PAD / 4)
+
+/* The elements of a chunk that change: where, what they were, and their residuals. Vectors of these
+ * are written whole. Where is first the class, times LMC__PATCH_CHUNK, and the number among the
+ * chunk's elements of that class; then the place in the chunk. up_to: for each class, from
+ * LMC__PATCH_GROUPS on, how many elements of it there are up to each group; a zero stands before. */
+typedef char lmc__place_fits[LMC__MAX_CLASSES * LMC__PATCH_CHUNK <= 0x10000 ? 1 : -1];
 typedef struct lmc__pending {
-    size_t n;
-    uint16_t place[LMC__PATCH_CHUNK];
+    uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
+    uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
@@ -158,35 +164,30 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for access to single
- * ones. */
-typedef struct lmc__group_sums_avx2 {
-    __m256i low, high;
-} lmc__group_sums_avx2;
-LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
+ * are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    lmc__group_sums_avx2 sums;
-    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-    sums.high =
-        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
-                                                        _mm256_set1_epi16(0x0F0E)));
-    lmc__store_avx2((uint8_t *)up_to, sums.low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
-    return sums;
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16),
+                    _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                                               _mm256_set1_epi16(0x0F0E))));
 }
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number);
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
     /* packs takes halves of the two vectors in turn, but only how many counts */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-typedef __m512i lmc__group_sums_avx512;
-LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -199,16 +200,46 @@ LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
-    return sums;
 }
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
 {
-    return (unsigned)_mm_popcnt_u32(
-        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
+/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
+ * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
+ * not be foreseen. */
+LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
+                                                 const uint32_t *at, const uint8_t *residual,
+                                                 unsigned c, uint32_t seen, uint32_t end,
+                                                 unsigned width)
+{
+    const __m256i low = lmc__load_avx2((const uint8_t *)at),
+                  high = lmc__load_avx2((const uint8_t *)(at + 8)),
+                  from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
+    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    const __m256i numbers =
+                      _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
+                                                                   _mm256_sub_epi32(high, from)),
+                                               0xD8),
+                  is_behind = _mm256_permute4x64_epi64(
+                      _mm256_packs_epi32(_mm256_cmpeq_epi32(_mm256_max_epu32(low, limit), low),
+                                         _mm256_cmpeq_epi32(_mm256_max_epu32(high, limit), high)),
+                      0xD8);
+    const uint32_t n_taken = (uint32_t)_tzcnt_u64((uint32_t)_mm256_movemask_epi8(is_behind) |
+                                                  (uint64_t)1 << 2 * LMC__PATCH_STEP) /
+                             2;
+    size_t i;
+    lmc__store_avx2((uint8_t *)(pending->place + n),
+                    _mm256_add_epi16(numbers, _mm256_set1_epi16((short)(c * LMC__PATCH_CHUNK))));
+    for (i = 0; i < (width <= 2 ? 1 : n_taken * width); i += 32)
+        lmc__store_avx2(pending->residual + n * width + i, lmc__load_avx2(residual + i));
+    return n_taken;
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
- * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
+ * pdep is shorter, but microcoded on Zen 1 and 2: CPUs with VPCLMULQDQ or AVX-512 take it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -220,7 +251,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
+LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
 {
     return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
@@ -250,16 +281,15 @@ LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t cr
     if (strip != dst) lmc__stream_avx2(dst, strip, size);
     return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
-                                                  const uint8_t *strip, size_t size,
-                                                  const uint8_t *next, const uint8_t *later)
+LMC__INLINE_AVX512 uint32_t lmc__sum_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                                  size_t size, const uint8_t *next,
+                                                  const uint8_t *later, int streams)
 {
     const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
     lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
     __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
     unsigned p;
-    (void)k;
     for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
         if (later) {
@@ -272,18 +302,27 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             const size_t at = i + 64 * p;
             LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at));
             v[p] = lmc__load_avx512(strip + at);
-            if (strip != dst) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
+            if (streams) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
         }
         lmc__crc_add_avx512(sum, fold, v, 4, &start);
     }
-    if (strip != dst) lmc__end_stream_avx512(&stream, dst + size);
+    if (streams) lmc__end_stream_avx512(&stream, dst + size);
     return lmc__crc_finish(sum, 4);
+}
+
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
+                                                  const uint8_t *strip, size_t size,
+                                                  const uint8_t *next, const uint8_t *later)
+{
+    (void)k;
+    return strip == dst ? lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 0)
+                        : lmc__sum_strip_avx512(crc, dst, strip, size, next, later, 1);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
  * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
-#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
+#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
+    INLINE void lmc__patch_chunk_##name(                                                           \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
@@ -292,36 +331,42 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
-        lmc__group_sums_##isa sums;                                                                \
-        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
-        up_to[0] = 0;                                                                              \
         for (c = 0; c < n_classes; c++) {                                                          \
             const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
                           own = _mm256_sub_epi8(all, before);                                      \
             const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
                                   end = seen + lmc__sum_bytes_avx2(own);                           \
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
-                                 more = ranges->more[c];                                           \
-            uint32_t next = done->next[c];                                                         \
+            uint32_t next = done->next[c], n_taken;                                                \
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
+            lmc__sum_groups_##isa(pending->up_to[c] + LMC__PATCH_GROUPS, own);                     \
             do {                                                                                   \
-                const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(sums, number);                        \
-                const uint64_t m =                                                                 \
-                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
-                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
-                pending->place[n] = (uint16_t)place;                                               \
-                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
-                                   width);                                                         \
-                lmc__store_element(pending->residual, n++,                                         \
-                                   lmc__load_element(residual, next, width), width);               \
-            } while (at[++next] < end);                                                            \
+                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
+                                                 changes->residual[c] + (size_t)next * width, c,   \
+                                                 seen, end, width);                                \
+                n += n_taken;                                                                      \
+                next += n_taken;                                                                   \
+            } while (n_taken == LMC__PATCH_STEP);                                                  \
             done->next[c] = next;                                                                  \
+        }                                                                                          \
+        for (i = 0; i < n; i++) {                                                                  \
+            const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
+            const uint16_t *up_to;                                                                 \
+            size_t place;                                                                          \
+            uint64_t m;                                                                            \
+            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
+            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
+            place = lmc__find_group_##isa(up_to, number);                                          \
+            up_to += place;                                                                        \
+            place *= 64;                                                                           \
+            m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
+                                     ranges->more[c]);                                             \
+            place += find_one(m, number - up_to[-1]);                                              \
+            pending->place[i] = (uint16_t)place;                                                   \
+            lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
         for (i = 0; undo && i < n; i++)                                                            \
             lmc__note_undo(undo, from + pending->place[i],                                         \
@@ -335,14 +380,15 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
+LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
 #undef LMC__DEFINE_PATCH_CHUNK
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
-    attribute static uint32_t lmc__patch_##isa(                                                    \
+#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
+    attribute static uint32_t lmc__patch_##name(                                                   \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -356,6 +402,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         lmc__pending pending;                                                                      \
         size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
+        memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
         for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
             const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
@@ -363,7 +410,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
@@ -374,7 +421,8 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
 #endif

@@ -125,16 +125,18 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root)                                                              \
+#define LMC__AVX2_KERNELS(split_root, patch)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
-LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
-/* Where products are made two at a time: see split_root.h. */
+LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)
+};
+/* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
 };
 #endif
 

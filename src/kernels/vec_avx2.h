@@ -5,10 +5,9 @@
 #include "kernels/vec_swar.h"
 
 /* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
- * them is said.
+ * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
+ * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
+ * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
  * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
@@ -30,8 +29,8 @@
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
 #if defined(__wasm_simd128__)                     /* SIMDe 0.7 does these byte by byte */
 #include <wasm_simd128.h>
-/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on, so only bits 4
- * to 6, which the x86 instruction ignores, must go. */
+/* r[i] = b[i] < 128 ? a[b[i] % 16] : 0. Swizzle gives 0 for all places from 16 on. The x86
+ * instruction ignores bits 4 to 6, so these are cleared. */
 LMC__INLINE __m128i lmc__shuffle_wasm(__m128i a, __m128i b)
 {
     return wasm_i8x16_swizzle(a, wasm_v128_and(b, wasm_i8x16_splat((char)0x8F)));
@@ -68,8 +67,8 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The same of bytes that may change meanwhile, as those do that are encoded: into a register, where
- * they stay. Compilers read memory once more where that is cheaper: clang for the operand of a
+/* The same for bytes that may change meanwhile, as input of an encoder may: they are read once, to
+ * a register. A compiler may read memory again where that is cheaper: clang for the operand of a
  * vpternlog, gcc where registers are few. */
 LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 {
@@ -105,14 +104,14 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
-/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+/* Bit i of the result: whether byte i of low, then high, is 255. Every byte is 0 or 255. */
 LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
 {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
                                                      << 32;
 }
 
-/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -147,8 +146,8 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 }
 #endif
 
-/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
- * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+/* load_bits: m, the bits of 64 elements, in each quarter. spread: r[i] = bit 32 j + i of m ? 255 :
+ * 0. The shuffle takes byte i / 8 of these 32 bits; bit i % 8 is masked, and compared. */
 LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
     return _mm256_set1_epi64x((long long)m);
@@ -201,9 +200,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
- * steps double how far back the sums reach, after a first one by a multiplication: 0x0101 times the
- * 16-bit lane of bytes a, b is a, a + b. Each step adds the last sum of a group to all of the next:
+/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+ * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
+ * steps double the groups. Each adds the last sum of a group to all of the next:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -232,8 +231,8 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 /* r[i] = v[i] - w[i]. */
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
-/* Bit 7 of r[i] = bit `bit` of v[i]: shifted there, in lanes of 16 bits; what comes from a
- * neighbour lies below. For SIMDe, a count that is an operand must be a literal. */
+/* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below
+ * bit 7. For SIMDe, a count that is an operand must be a literal. */
 LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 {
 #if LMC__X86
@@ -257,8 +256,8 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
- * first, where the table's places, 0 .. 7, find them. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, the
+ * places in the table. The halves of the result are stored apart. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -266,7 +265,7 @@ LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
                             lmc__load_sort_places_avx2(m));
 }
 
-/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m). */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). */
 LMC__INLINE_AVX2 uint32_t lmc__begin_ones_avx2(uint32_t m) { return m; }
 LMC__INLINE_AVX2 size_t lmc__ones_before_avx2(uint32_t sums, unsigned j)
 {
@@ -278,8 +277,8 @@ LMC__INLINE_AVX2 void lmc__store_low_avx2(uint8_t *p, __m128i x)
     _mm_storel_epi64((__m128i *)(void *)p, x);
 }
 LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
-{
-    _mm_storeh_pd((double *)(void *)p, _mm_castsi128_pd(x));
+{ /* gcc's _mm_storeh_pd demands an aligned p */
+    _mm_storeh_pi((__m64 *)(void *)p, _mm_castsi128_ps(x));
 }
 #endif
 #endif
@@ -307,8 +306,8 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 #endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
- * both (0x20) and second the upper ones (0x31). */
+ * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
+ * of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);

@@ -13,19 +13,19 @@
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
- * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
- * count is used to allocate: entries are parsed until as many were there, or they end. The stored
- * sizes, with header and BLKS, must add up to where the index stands. So memory is in proportion
- * to the size of the index, which the caller limits, and time is n log n in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
+ * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
+ * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
+ * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
+ * proportion to the size of the index, which the caller limits, and time to n log n. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
     size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
-     * because its section is lost */
+    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
+     * section is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
@@ -103,8 +103,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
- * must be complete. */
+/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
+ * complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -131,7 +131,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run: body is that of its RUN section; stored: bytes of section and blocks. */
+/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -156,8 +156,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     return lmc__append(&t->runs, &r, sizeof r);
 }
 
-/* The next entry. Offsets are at most max_offset, below 2^63, after each, so they do not
- * overflow. */
+/* Parses the next entry. Offsets stay at or below max_offset < 2^63, so they do not overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
     lmc__cursor *const c = &x->c;
@@ -191,10 +190,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
- * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
- * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
- * its predictions are there, is not looked at. */
+/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
+ * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
+ * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)

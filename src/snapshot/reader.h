@@ -26,21 +26,21 @@
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: through all links of a chain of deltas, if all have the same blocks. If not, a link
- * is asked for parts of a block, again and again for neighbours. It then decodes to a *window*,
- * which answers the next requests. The cost of all that is bounded (work.h). Links share the
- * buffers of a lender: so nothing of the coder may be in use while a prediction is read.
+ * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
+ * is asked for one part of a block after another. It then decodes to a *window*, which answers the
+ * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
+ * so its buffers must be free while a prediction is read.
  *
  * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
 struct lmc_reader {
-    /* bytes of the source in memory, from held_at on: its end, while it is opened; later the code
-     * of several runs; or none */
+    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
+     * several runs */
     lmc__buffer held;
-    /* of what is being read whole; the body of the section of hashes, after the first request */
+    /* of the file or tensor that is read whole; the section of hashes, after the first request */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made at the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: from another snapshot; from this one */
+    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -52,8 +52,8 @@ struct lmc_reader {
     int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
-    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
-    /* snapshots of the chain that this meter is known to count, this one included */
+    lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
+    /* how many snapshots share this meter, as far as is known; this one is counted */
     uint64_t n_links;
     /* for the fingerprint of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
@@ -85,7 +85,7 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* So many bytes of the file's end are read first, in one request: the source may be far away. They
+/* The first request reads this many bytes of the file's end, since the source may be far away. They
  * hold the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
@@ -128,9 +128,9 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is at that place and within the file, to empty tables. If it begins
- * before the held tail, as many bytes as that has are read before it, too, and held instead: they
- * have the rows of most files. */
+/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
+ * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
+ * files these are the rows. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -162,9 +162,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, where the headers of its
- * blocks say it. NULL: the rows of BLKS say it. They are read to the second half of the room; the
- * first is for what is kept of them. */
+/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
+ * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
+ * the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -294,7 +294,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* At most so much code is fetched at once; with parallel_reads each worker reads a block. */
+/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
@@ -340,9 +340,8 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
- * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
- * whole. */
+/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
+ * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -362,9 +361,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * That of a block that is wanted whole goes to its place in dst, where the block is then decoded.
- * That of others, at most the first and the last, goes to a buffer. So neighbours are read in one
- * request. */
+ * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
+ * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
+ * neighbours are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -386,8 +385,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block, which must be the very one that the index knows, and not one of another
- * file with the same number and size. */
+/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
+ * the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -501,7 +500,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and its rows are made of that. */
+ * code is read in one request, and shows where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -591,7 +590,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: of the reader's caller if there are no windows, else of a decoder (work.h). */
+/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -610,9 +609,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* How a reader's origin reads back its own file: by windows of its own, for the others may have
- * what is just being read. These bytes refer to nothing of this snapshot (lmc__add_run); in damaged
- * files that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
+ * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
+ * that is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -682,7 +681,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another file's. */
+/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;

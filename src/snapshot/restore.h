@@ -20,8 +20,9 @@
 #include "snapshot/origin.h"
 
 /* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. For blocks that cannot be decoded,
- * only the CRC of the payload is checked; the facts of their files are taken from the index.
+ * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
+ * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
  * is cut by the end of one buffer is moved in front of the data in the other:
@@ -53,12 +54,12 @@ typedef struct lmc__restorer {
     /* the bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the room before them is
-     * for the rest of this one */
+    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
+     * be copied before them */
     int is_next_read;
     size_t next_room;
-    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded */
+    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
+     * before it is read to */
     int is_other_used;
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
@@ -76,9 +77,8 @@ typedef struct lmc__restorer {
 
     /* -- the stream of files at hand: the last that is listed -- */
     uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned; `file` was begun, and
-     * its bytes are being written. Each has a digester: the planner plans pieces, the other one
-     * absorbs them. */
+    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
+     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
@@ -108,8 +108,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Sets the CRC and the fingerprints, in the index, of a file some of whose blocks were not decoded:
- * to those of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
+ * of `entries`, or to zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -142,7 +142,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * all up to the last such end is written now. */
+ * the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -204,8 +204,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* Decoding reads, too, if no block of the wave is in the other buffer. If one was, a second,
-     * empty wave does the reading. */
+    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+     * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
@@ -287,8 +287,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, blocks that have bytes of two files could
- * not be written. */
+ * index keeps room for what is not known yet. In place, a stream must be one file: blocks with
+ * bytes of two could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -340,11 +340,11 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. A prediction is read to the place of the block, which
- * will be decoded over it. unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
+ * decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; it must not cut one in two. Such
- * blocks are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks are written already; none may be half written. Such blocks
+ * are read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -394,8 +394,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* Why the predictions of a run cannot be read, if it need not be decoded; or LMC_OK. A delta
- * without its base cannot read back its own bytes either. */
+/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
+ * its base cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -449,8 +449,8 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked. Facts of files that
- * could not be decoded are taken from it. */
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked. It gives the CRCs
+ * and fingerprints of files that could not be decoded. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {

@@ -306,7 +306,7 @@ struct module {
 struct function {
     module *owner;
     std::string name;
-    void *code; /* lmc_sums, or a decode_function */
+    void *code; /* lmc_sums, lmc_headers, or a decode_function */
     unsigned shared_limit;
 };
 struct memory {
@@ -1098,6 +1098,16 @@ static int check_sums(const SumPiece *pieces, u32 n, Sums *sums, const Tables *t
             return ILLEGAL_ADDRESS;
     return 0;
 }
+static int check_headers(const u64 *blocks, u32 n, u8 *headers)
+{
+    const u32 size = 24;
+    if (check_device("lmc_headers", "blocks", ADDRESS(blocks), n * sizeof *blocks) ||
+        check_device("lmc_headers", "headers", ADDRESS(headers), (u64)size * n))
+        return ILLEGAL_ADDRESS;
+    for (u32 i = 0; i < n; i++)
+        if (check_device("lmc_headers", "a block", blocks[i], size)) return ILLEGAL_ADDRESS;
+    return 0;
+}
 static int check_decode(const Block *blocks, u32 n, u32 *status, const Tables *tables, u8 *scratch,
                         u64 scratch_size, unsigned groups)
 {
@@ -1156,6 +1166,15 @@ API int cuLaunchKernel(function *f, unsigned groups, unsigned y, unsigned z, uns
         return give(in, [=] {
             return run_kernel([=] { return check_sums(pieces, n, sums, tables); }, groups, threads,
                               shared, [=] { lmc_sums(pieces, n, sums, tables); });
+        });
+    }
+    if (f->code == (void *)lmc_headers) {
+        const auto headers_of = ARGUMENT(0, u64 *);
+        const auto n = ARGUMENT(1, u32);
+        const auto headers = ARGUMENT(2, u8 *);
+        return give(in, [=] {
+            return run_kernel([=] { return check_headers(headers_of, n, headers); }, groups,
+                              threads, shared, [=] { lmc_headers(headers_of, n, headers); });
         });
     }
     const auto run = (decode_function *)f->code;

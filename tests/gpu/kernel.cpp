@@ -19,6 +19,8 @@ static_assert((int)KERNEL_PAD == (int)LMC__GPU_PAD && (int)KERNEL_CPU == (int)LM
                   (int)KERNEL_MAY_QUANTIZE == (int)LMC__GPU_MAY_QUANTIZE,
               "the same numbers");
 
+const bool gpu_is_simulated = true;
+
 int gpu_kernel_of(const uint8_t *header, int in_place)
 {
     return lmc__gpu_kernel_of(header, in_place);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The kernels of src/gpu/decode.cu, run on the CPU (kernel.cpp): for tests and harnesses. */
+ * The kernels of src/gpu/decode.cu, run on the CPU (kernel.cpp), or by the driver
+ * (kernel_on_gpu.cpp): for tests and harnesses. */
 #ifndef KERNEL_H
 #define KERNEL_H
 #include <stddef.h>
@@ -16,6 +17,7 @@ struct gpu_job {
 enum { KERNEL_CPU = -1, KERNEL_NOT_HERE = 0xFF, KERNEL_PAD = 16 };
 enum { KERNEL_RUN_PREDICTED = 1, KERNEL_MAY_GROUP = 2, KERNEL_MAY_QUANTIZE = 4 };
 
+extern const bool gpu_is_simulated; /* on the CPU, whose shim says what a kernel does */
 int gpu_kernel_of(const uint8_t *header, int in_place);
 int gpu_next_kernel(int kernel);
 int gpu_count_kernels(void);

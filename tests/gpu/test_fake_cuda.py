@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The stand-in for the driver: does it find the mistakes that it is there to find? See fake_cuda.cpp."""
 import ctypes
+import json
 import os
 import re
 import subprocess
@@ -311,39 +312,55 @@ class Driver(unittest.TestCase):
         self.assertEqual(cuda.cuMemsetD8Async(blocks, 0, 1, None), 719)
 
 
+@unittest.skipUnless(os.path.exists(f"{TOP}/build/gpu-check/made_of"), "bench/gpu.py --make was not run")
 class Benchmark(unittest.TestCase):
-    """What of bench/gpu.py needs no PyTorch, with the stand-ins."""
+    """bench/gpu.py, on the stand-ins: what needs no PyTorch. The suite python has the rest."""
 
-    def run_it(self, **settings):
-        path = f"{TOP}/build:{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": f"{TOP}/build/gpu", **settings}
-        sample = f"{TOP}/examples/data/gpt-step-001000.bf16.safetensors"
-        command = [sys.executable, f"{TOP}/bench/gpu.py", "--quick", "--only-blocks", sample]
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
+    def run_it(self, *arguments, **settings):
+        """Its exit code, what it says, and its parts by name."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, f"{TOP}/bench/gpu.py", "--dry", "--out", folder, *arguments]
+            result = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+            with open(f"{folder}/gpu.json") as f, open(f"{folder}/gpu.txt") as g:
+                parts, log = {part["part"]: part for part in json.load(f)}, g.read()
+        self.assertEqual(log.split(), result.stdout.split())
+        return result.returncode, log, parts
 
     def test_all_is_right(self):
-        said = self.run_it()
-        self.assertEqual(said.returncode, 0, said.stderr)
-        self.assertRegex(said.stdout, r"blocks: kernel 0, .*: (\d+) of \1 right, .* GB/s")
-        self.assertRegex(said.stdout, r"pinned: .* GB/s")
+        code, log, parts = self.run_it()
+        self.assertEqual(code, 0, log)
+        self.assertEqual({part["ended"] for part in parts.values()} - {"ok", "SKIPPED"}, set())
+        for name in "machine", "kernels", "vectors", "model", "blocks":
+            self.assertEqual(parts[name]["ended"], "ok", log)
+        self.assertRegex(log, r"blocks: kernel 0, .*: (\d+) of \1 right")
+        self.assertRegex(log, r"blocks: kernel 0, BF16: .* GB/s[^$]*pinned: .* GB/s")
+        self.assertRegex(log, r"vectors: \d{3} right, \d{4} refused alike, 0 WRONG, 2\d\d left out; blocks: \d{3} by the GPU")
 
     def test_sanitizers(self):
-        """What is run under them; the stand-in of the tool says it."""
+        """What is run under them; the stand-in of the tool says it. One fails."""
         with tempfile.TemporaryDirectory() as folder:
             tool = os.path.join(folder, "compute-sanitizer")
             with open(tool, "w") as f:
-                f.write('#!/bin/sh\necho "$2 $3 $4 $7 $8 $9"\n')
+                f.write('#!/bin/sh\necho "ran $*"\ntest $2 != racecheck || exit 9\n')
             os.chmod(tool, 0o755)
-            command = [sys.executable, f"{TOP}/bench/gpu.py", "--sanitize", "model"]
-            said = subprocess.run(command, env={**os.environ, "PATH": folder}, capture_output=True, text=True)
-        self.assertEqual(said.returncode, 0, said.stderr)
-        ran = re.findall(r"^(.*check) --error-exitcode 9 --quick (--no-peers|--only-blocks) model$", said.stdout, re.M)
-        self.assertEqual([name for name, _ in ran], ["memcheck", "racecheck", "initcheck", "synccheck"])
+            names = ["memcheck", "racecheck", "initcheck", "synccheck"]
+            code, log, parts = self.run_it("--parts", ",".join(names), PATH=f"{folder}:{os.environ['PATH']}")
+        self.assertEqual(code, 1)
+        ran = re.findall(r"^ran --tool (\w+) --error-exitcode 9 .*?(test_kernel .*/blocks|gpu.py --parts vectors) .*--every 40$", log, re.M)
+        self.assertEqual([name for name, _ in ran], ["memcheck", *names])
+        self.assertEqual([parts[name]["ended"] for name in names], ["ok", "FAILED (1)", "ok", "ok"])
 
     def test_wrong_bytes_are_found(self):
-        said = self.run_it(FAKE_CUDA_STATUS="0")  # kernels that do nothing and say that all is well
-        self.assertEqual(said.returncode, 1)
-        self.assertIn("WRONG BYTES", said.stderr)
+        code, log, parts = self.run_it("--parts", "kernels,vectors,model,blocks", "--every", "20", FAKE_CUDA_STATUS="0")  # that all is well
+        self.assertEqual(code, 1)
+        self.assertEqual([part["ended"] for part in parts.values()], ["FAILED (1)", "FAILED (1)", "ok", "FAILED (1)"], log)
+        self.assertRegex(log, r"spec/vectors/valid/\w+.lmc: WRONG: ")
+        self.assertIn("WRONG BYTES", log)
+
+    def test_limits_of_time(self):
+        code, log, parts = self.run_it("--parts", "kernels,vectors", "--limit", "6", LMC_TEST_BRIEF="")  # all cases: they take minutes here
+        self.assertEqual([part["ended"].split()[0] for part in parts.values()], ["killed", "SKIPPED:"], log)
+        self.assertEqual(code, 1)
 
 
 if __name__ == "__main__":
