@@ -668,6 +668,7 @@ class Used(Checkpoint):
         tensors = {name: ("torch.FloatStorage", str(i), n, 0, shape, strides) for i, name in enumerate(moments)}
         self.write("x.pt", torch_file(tensors, {str(i): v for i, v in enumerate(moments.values())}))
         self.assertNotIn("ZIP", self.lmc("-v", "-f", "-o", "exact.lmc", "x.pt").stderr.decode())
+        self.lmc("-q", "--quant", "*=update:0.01", "x.pt")
         self.lmc("-t", "x.pt.lmc")
         self.lmc("-d", "-q", "-o", "near.pt", "x.pt.lmc")
         with zipfile.ZipFile(self.path("near.pt")) as z, self.assertRaises(zipfile.BadZipFile):  # as the manual says
