@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "container.h"
+#include "printable.h"
 
 /* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is
  * to be freed whatever is returned. */
@@ -29,10 +30,7 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
  * compilers see: what was to be read is not used then. */
 #define container_bad(x, ...)                                                                      \
     (container_say((x)->error, sizeof(x)->error, __VA_ARGS__), CONTAINER_BAD)
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-void container_say(char *error, size_t size, const char *format, ...);
+LIKE_PRINTF(3, 4) void container_say(char *error, size_t size, const char *format, ...);
 
 /* Returns what the call returns, unless that is CONTAINER_OK. */
 #define TRY(call)                                                                                  \

@@ -10,6 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of a function that takes a format: which argument that is, and the first behind it; 0: a list. */
+#if defined(__GNUC__)
+#define LIKE_PRINTF(format_at, first) __attribute__((format(printf, format_at, first)))
+#else
+#define LIKE_PRINTF(format_at, first)
+#endif
+
 /* The character at the beginning of a text, if that is UTF-8: no surrogate, nothing beyond the last
  * one, and in its shortest form. *used: its bytes; 0: it is none. size is at least 1. */
 uint32_t read_character(const char *text, size_t size, size_t *used);

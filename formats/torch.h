@@ -190,6 +190,7 @@ struct torch_view {
     unsigned flags;
     unsigned rank;
     size_t order;       /* of all views, in the object */
+    int is_repeated;    /* while they are found: it stands under this name already */
     uint32_t arguments; /* of the pickle: what it is made of */
 };
 

@@ -26,6 +26,7 @@ struct builder {
     size_t n_hidden;  /* tensors that lie within others */
     size_t n_unknown; /* storages of types that are not known, or quantised */
     size_t views_room;
+    int folds;                   /* all tensors are views, and the list is dropped in the end */
     const char *item;            /* what the tensors of this archive are part of; "" */
     const struct dcp_item *part; /* and of which part; NULL */
     /* Of a file in a snapshot, whose views are wanted; else NULL */
@@ -281,6 +282,7 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
         TRY(find_listed(b, a, views, n, first));
         return add_other_names(b, a, views, n);
     }
+    if (b->folds) return add_other_names(b, a, views, n);
     size_t kept = is_typed ? keep_views(views, n, m->size) : 0;
     if (kept) b->n_hidden += n - kept;
     else
@@ -521,46 +523,10 @@ static enum container_result finish_builder(struct builder *b)
 #define TINY_SIZE 3072u
 #define SMALL_FILE_SIZE 65536u
 
-static enum container_result fold_tensors(struct container *c, uint64_t size)
+static int is_of_tiny_tensors(const struct container *c, uint64_t size)
 {
-    size_t n_numbers = 0;
-    uint64_t *numbers;
-    if (c->n_tensors == 0 || c->n_views || size < SMALL_FILE_SIZE ||
-        size / c->n_tensors >= TINY_SIZE)
-        return CONTAINER_OK;
-    for (size_t i = 0; i < c->n_tensors; i++) n_numbers += 2 * (size_t)c->tensors[i].rank;
-    numbers = (uint64_t *)malloc((n_numbers + 1) * sizeof *numbers);
-    c->views = (struct container_view *)calloc(c->n_tensors, sizeof *c->views);
-    free(c->views ? NULL : numbers);
-    if (!c->views || !numbers) return CONTAINER_MEMORY;
-    for (size_t i = 0, at = 0; i < c->n_tensors; i++) {
-        const lmc_tensor *const t = &c->tensors[i];
-        const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
-        struct container_view *const v = &c->views[c->n_views];
-        uint64_t *const shape = numbers + at;
-        uint64_t stride = 1;
-        if (strcmp(t->dtype, "BYTES") == 0) continue;
-        v->name = t->name;
-        v->dtype = t->dtype;
-        v->rank = t->rank;
-        v->bits = dtype == LMC_AUTO ? 128 : lmc_dtype_bits(dtype); /* C128 */
-        v->offset = t->offset;
-        v->shape = shape;
-        v->strides = shape + t->rank;
-        for (unsigned k = t->rank; k > 0; k--) {
-            shape[k - 1] = t->shape[k - 1];
-            shape[t->rank + k - 1] = stride;
-            stride *= shape[k - 1] ? shape[k - 1] : 1;
-        }
-        at += 2 * (size_t)t->rank;
-        c->n_views++;
-    }
-    free(c->shapes);
-    c->shapes = numbers;
-    c->n_tensors = 0;
-    if (!c->note[0])
-        note(c, "its tensors are so small that they are stored as the bytes of the file", "");
-    return CONTAINER_OK;
+    return c->n_tensors && !c->n_views && size >= SMALL_FILE_SIZE &&
+           size / c->n_tensors < TINY_SIZE;
 }
 
 #define BEFORE "something stands before its archive"
@@ -577,12 +543,19 @@ static void init_builder(struct builder *b, struct container *c, const struct vi
 enum container_result container_parse_torch_save(struct container *c, const struct view *v)
 {
     struct builder b;
-    uint64_t start = 0;
-    init_builder(&b, c, v);
-    TRY(add_archive(&b, 0, v->size, &start));
-    if (start != 0) return container_bad(c, BEFORE);
-    TRY(finish_builder(&b));
-    return fold_tensors(c, v->size);
+    for (int folds = 0; folds < 2; folds++) {
+        uint64_t start = 0;
+        init_builder(&b, c, v);
+        b.folds = folds;
+        TRY(add_archive(&b, 0, v->size, &start));
+        if (start != 0) return container_bad(c, BEFORE);
+        TRY(finish_builder(&b));
+        if (!folds && !is_of_tiny_tensors(c, v->size)) return CONTAINER_OK;
+        if (!folds) container_free(c);
+    }
+    note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    c->n_tensors = 0;
+    return CONTAINER_OK;
 }
 
 /* The items that .metadata tells of. What is no archive is no tensor. */

@@ -2,11 +2,10 @@
 #include "torch.h"
 
 #include "container_check.h"
-#include "sorted.h"
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
  * it takes together is the caller's budget. */
-enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16, MAX_PROBES = 64 };
+enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16 };
 
 /* A container of the object whose parts are being looked at. */
 struct frame {
@@ -24,9 +23,6 @@ struct walk {
     struct frame frames[MAX_DEPTH];
     unsigned depth;
     uint64_t budget;
-    /* A table of the views by name and arguments: their numbers from 1 on, 0 where none is. */
-    uint32_t *known;
-    size_t n_known_slots;
     char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
 };
 
@@ -255,57 +251,6 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     return add_view(w, &view);
 }
 
-/* -- names that are there -- */
-
-static size_t hash_view(const char *name, uint32_t arguments)
-{
-    const uint64_t h = hash_bytes(arguments, name, strlen(name));
-    return (size_t)(h ^ h >> 29);
-}
-
-/* The slot of the view of that name, or a free one for it; NULL: neither is near. Then a name is
- * listed twice. So a hostile file, in which all names have one hash, cannot make this slow. */
-static uint32_t *find_known(const struct walk *w, const char *name, uint32_t arguments)
-{
-    const struct torch_views *const v = w->views;
-    const size_t hash = hash_view(name, arguments);
-    for (size_t i = 0; i < MAX_PROBES; i++) {
-        uint32_t *const slot = &w->known[(hash + i) & (w->n_known_slots - 1)];
-        if (!*slot || (v->list[*slot - 1].arguments == arguments &&
-                       strcmp(v->names + v->list[*slot - 1].name, name) == 0))
-            return slot;
-    }
-    return NULL;
-}
-
-static enum container_result grow_known(struct walk *w)
-{
-    const size_t n = w->n_known_slots ? 2 * w->n_known_slots : 1024;
-    uint32_t *const table = (uint32_t *)calloc(n, sizeof *table);
-    if (!table) return CONTAINER_MEMORY;
-    free(w->known);
-    w->known = table;
-    w->n_known_slots = n;
-    for (size_t i = 0; i < w->views->n; i++) {
-        const struct torch_view *const view = &w->views->list[i];
-        uint32_t *const slot = find_known(w, w->views->names + view->name, view->arguments);
-        if (slot) *slot = (uint32_t)i + 1;
-    }
-    return CONTAINER_OK;
-}
-
-/* Adds the tensor, unless it stands under this name already. */
-static enum container_result add_tensor_once(struct walk *w, uint32_t arguments)
-{
-    const size_t n = w->views->n;
-    if (w->n_known_slots < 2 * (n + 1)) TRY(grow_known(w));
-    uint32_t *slot = find_known(w, w->path, arguments);
-    if (slot && *slot) return CONTAINER_OK;
-    TRY(add_tensor(w, arguments));
-    if (slot && w->views->n > n) *slot = (uint32_t)n + 1;
-    return CONTAINER_OK;
-}
-
 /* -- the walk -- */
 
 /* Appends the part of a path that a key is; number: of an item of a list. What is no text and no
@@ -370,7 +315,7 @@ static enum container_result visit(struct walk *w, uint32_t node)
         n = &w->p->nodes[node];
         if (n->type != PICKLE_CALL) break;
         arguments = find_rebuild(w->p, node);
-        if (arguments) return add_tensor_once(w, arguments);
+        if (arguments) return add_tensor(w, arguments);
         inner = i < MAX_WRAPPERS ? unwrap(w->p, node) : 0;
         if (!inner) break;
         node = inner;
@@ -409,6 +354,42 @@ static enum container_result step(struct walk *w)
     return CONTAINER_OK;
 }
 
+struct named_view {
+    const char *name;
+    struct torch_view *view;
+};
+
+static int compare_named_views(const void *a, const void *b)
+{
+    const struct named_view *x = (const struct named_view *)a, *y = (const struct named_view *)b;
+    const int order = strcmp(x->name, y->name);
+    if (order) return order;
+    if (x->view->arguments != y->view->arguments)
+        return x->view->arguments < y->view->arguments ? -1 : 1;
+    return x->view < y->view ? -1 : x->view > y->view;
+}
+
+/* Of tensors that stand under a name more than once the first stays. */
+static enum container_result drop_repeated(struct torch_views *v)
+{
+    struct named_view *const list = (struct named_view *)malloc((v->n + 1) * sizeof *list);
+    size_t n = 0;
+    if (!list) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < v->n; i++) {
+        list[i].name = v->names + v->list[i].name;
+        list[i].view = &v->list[i];
+    }
+    qsort(list, v->n, sizeof *list, compare_named_views);
+    for (size_t i = 1; i < v->n; i++)
+        list[i].view->is_repeated = list[i].view->arguments == list[i - 1].view->arguments &&
+                                    strcmp(list[i].name, list[i - 1].name) == 0;
+    free(list);
+    for (size_t i = 0; i < v->n; i++)
+        if (!v->list[i].is_repeated) v->list[n++] = v->list[i];
+    v->n = n;
+    return CONTAINER_OK;
+}
+
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
                                        const struct zip *z, const char *prefix, uint64_t budget)
 {
@@ -422,9 +403,8 @@ enum container_result torch_find_views(struct torch_views *views, struct pickle 
     w->budget = budget;
     enum container_result result = visit(w, p->root);
     while (result == CONTAINER_OK && w->depth) result = step(w);
-    free(w->known);
     free(w);
-    return result;
+    return result == CONTAINER_OK ? drop_repeated(views) : result;
 }
 
 void torch_free_views(struct torch_views *views)

@@ -112,13 +112,12 @@ static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *f
 
 enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m)
 {
-    unsigned char header[LOCAL_SIZE + 256], *long_header = NULL, *bytes = header;
     const size_t name_size = strlen(m->name), size = LOCAL_SIZE + name_size;
     const uint64_t limit = z->directory; /* which the members end before */
     enum container_result result = CONTAINER_OK;
     if (m->offset) return CONTAINER_OK;
     if (size > limit - m->local) return container_bad(z, "a member lies outside of the archive");
-    if (size > sizeof header) bytes = long_header = (unsigned char *)malloc(size);
+    unsigned char *const bytes = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
     if (read_view(v, m->local, bytes, size)) result = container_bad(z, "it cannot be read");
     else if (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
@@ -129,7 +128,7 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
         if (m->offset > limit || m->size > limit - m->offset)
             result = container_bad(z, "a member lies outside of the archive");
     }
-    free(long_header);
+    free(bytes);
     return result;
 }
 

@@ -38,6 +38,7 @@ static FILE *silence;
 #include "../cli/sys/report.c"
 #include "../cli/sys/temporary.c"
 #include "../cli/sys/tree.c"
+#include "../cli/sys/look.c"
 #include "../formats/container.c"
 #include "../formats/container_check.c"
 #include "../formats/dcp.c"

@@ -667,8 +667,8 @@ class Used(Checkpoint):
         moments = {"w": f32(n), "exp_avg": f32(n, 2), "exp_avg_sq": b"".join(struct.pack("<f", abs(x)) for x in struct.unpack("<%df" % n, f32(n, 3)))}
         tensors = {name: ("torch.FloatStorage", str(i), n, 0, shape, strides) for i, name in enumerate(moments)}
         self.write("x.pt", torch_file(tensors, {str(i): v for i, v in enumerate(moments.values())}))
-        self.lmc("-v", "--quant", "*=update:0.01", "x.pt", says="x.pt: is a ZIP archive, whose checksums stay")
         self.assertNotIn("ZIP", self.lmc("-v", "-f", "-o", "exact.lmc", "x.pt").stderr.decode())
+        self.lmc("-q", "--quant", "*=update:0.01", "x.pt")
         self.lmc("-t", "x.pt.lmc")
         self.lmc("-d", "-q", "-o", "near.pt", "x.pt.lmc")
         with zipfile.ZipFile(self.path("near.pt")) as z, self.assertRaises(zipfile.BadZipFile):  # as the manual says

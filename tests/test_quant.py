@@ -337,19 +337,6 @@ class Roles(Quant):
         new = self.restore()
         self.assertEqual(new["exp_avg_sq.f32.safetensors"], tensors_of(self.read("c/exp_avg_sq.f32.safetensors")))
 
-    def test_weights_of_moments(self):
-        """Told in the record: of the same name, without what makes it a moment's; the master, if there is one."""
-        self.checkpoint(layers=1)
-        c = self.choices(self.compress("c", "*=bits:8"))
-        for kind in ("exp_avg.f32", "exp_avg_sq.f32"):
-            for name in ("layers.0.weight", "norm.weight"):
-                e = c["%s.safetensors/%s" % (kind, name)]
-                self.assertEqual((e["weight_path"], e["weight"]), ("master.f32.safetensors", name))
-        for m, w in (("optimizer.state.exp_avg.decoder.w", "decoder.w"), ("optimizer.state.layer.w.exp_avg", "layer.w"), ("w/exp_avg", "w"),
-                     ("state.0.exp_avg", None), ("exp_avg", None), ("a.b.exp_avg.c", None)):
-            c = self.roles(m, w or "w")
-            self.assertEqual(c[m].get("weight"), w)
-
     def test_given_names(self):
         c = self.roles("0.first", "0.second", policy="m=first v=second\n")
         self.assertEqual([(c[n]["role"], c[n]["partner"]) for n in c], [("m", "0.second"), ("v", "0.first")])

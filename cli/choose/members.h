@@ -12,7 +12,6 @@
 struct archive;
 struct options;
 struct rule;
-struct source;
 
 /* What happens to a tensor of a new snapshot. */
 struct choice {
@@ -22,7 +21,6 @@ struct choice {
     const struct rule *rule; /* NULL: there is none, and it is stored as it is */
     int is_wanted;           /* to be quantised */
     struct choice *partner;  /* for a first moment the second, and the other way round; or NULL */
-    const struct choice *weight; /* for a moment: the tensor it belongs to, for messages; or NULL */
     lmc_quantizer *quantizer;
     int has_second; /* the tensor is coded with its second moment */
     lmc_twin second;

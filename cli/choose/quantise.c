@@ -98,70 +98,7 @@ static void pair_moments(struct stem *list, size_t n)
     }
 }
 
-/* -- weights of moments -- */
-
-/* By name; masters before copies. */
-static int compare_weights(const void *a, const void *b)
-{
-    const struct choice *x = *(const struct choice *const *)a,
-                        *y = *(const struct choice *const *)b;
-    int order = strcmp(x->tensor->name, y->tensor->name);
-    if (order == 0)
-        order = (x->tensor->size < y->tensor->size) - (x->tensor->size > y->tensor->size);
-    return order ? order : x->member < y->member ? -1 : x->member > y->member;
-}
-
-static const struct choice *find_weight_named(const struct choice *const *list, size_t n,
-                                              const char *name, const lmc_tensor *moment)
-{
-    size_t low;
-    FIND_FIRST(low, n, strcmp(list[low]->tensor->name, name) < 0);
-    for (; low < n && strcmp(list[low]->tensor->name, name) == 0; low++)
-        if (is_same_shape(list[low]->tensor, moment)) return list[low];
-    return NULL;
-}
-
-/* Of the name behind the word for the moment, or before it, without "optimizer.state.". */
-static const struct choice *find_weight(const struct choice *const *list, size_t n,
-                                        const struct choice *c)
-{
-    const char *name = c->tensor->name, *word = c->meaning.word;
-    const struct choice *found = NULL;
-    char *text = copy_text(name);
-    if (word >= name && word <= name + strlen(name)) {
-        const char *after =
-            word + strlen(c->meaning.role == ROLE_V ? c->meaning.names->v : c->meaning.names->m);
-        if (*after) memmove(text, text + (after + 1 - name), strlen(after));
-        else text[word > name ? word - name - 1 : 0] = 0;
-    }
-    for (const char *at = text; *at && !found;
-         at += at[strcspn(at, "./")] ? strcspn(at, "./") + 1 : strlen(at))
-        found = find_weight_named(list, n, at, c->tensor);
-    free(text);
-    return found;
-}
-
-static void find_weights(struct members *m)
-{
-    const struct choice **list = NULL;
-    size_t n = 0, room = 0;
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
-            *(const struct choice **)append(&list, &n, &room, sizeof *list) =
-                &m->list[i].choices[k];
-        }
-    if (n) qsort((void *)list, n, sizeof *list, compare_weights);
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
-            struct choice *c = &m->list[i].choices[k];
-            if (c->meaning.names && c->meaning.role != ROLE_WEIGHT)
-                c->weight = find_weight(list, n, c);
-        }
-    free((void *)list);
-}
-
-/* Finds by names what each tensor is, pairs of moments, and their weights, for all choices. */
+/* Finds by names what each tensor is, and pairs of moments, for all choices. */
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
@@ -176,7 +113,6 @@ static void find_meanings(struct members *m, const struct policy *p)
         }
     pair_moments(list, n);
     free(list);
-    find_weights(m);
 }
 
 /* -- rules -- */
@@ -227,22 +163,18 @@ size_t choose_all(struct members *m, int can_refer)
 struct elements {
     struct members *members;
     const struct choice *choice;
-    struct opened opened;
 };
 
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
     struct elements *e = (struct elements *)user;
-    const struct member *member = &e->members->list[e->choice->member];
-    e->members->code = read_opened(&e->opened, member->full, &member->st,
-                                   e->choice->tensor->offset + offset, dst, size);
-    return e->members->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
+    return read_member(e->members, e->choice->member, e->choice->tensor->offset + offset, dst,
+                       size);
 }
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
     lmc_source elements;
-    memset(e, 0, sizeof *e);
     e->members = m;
     e->choice = c;
     elements.read_at = read_elements;
@@ -294,7 +226,7 @@ static void say_choice(const struct choice *c, const struct members *m)
 
 static int fit_quantizer(struct choice *c, struct members *m)
 {
-    struct elements own, seconds = {0};
+    struct elements own, seconds;
     lmc_quantizer_options options;
     lmc_source elements = make_elements(&own, m, c);
     const char *why = "";
@@ -305,8 +237,6 @@ static int fit_quantizer(struct choice *c, struct members *m)
         options.second_elements = make_elements(&seconds, m, c->partner);
     }
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
-    close_opened(&own.opened);
-    close_opened(&seconds.opened);
     if (status == LMC_ERR_READ) return m->code;
     if (status != LMC_OK) return fail_status(m->list[c->member].full, status);
     c->has_second = has_second && is_quantised(c);
@@ -346,7 +276,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
     const lmc_stream stream = {read_member_stream, &bytes};
     *alone = *t;
-    enum lmc_status status = identify_alone(alone, &stream);
+    enum lmc_status status = identify_alone(alone, &stream, &m->o->parallel);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
@@ -419,10 +349,6 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
         put_json_text(w, "partner_path", m->list[c->partner->member].path);
         put_json_text(w, "partner", c->partner->tensor->name);
     }
-    if (c->weight) {
-        put_json_text(w, "weight_path", m->list[c->weight->member].path);
-        put_json_text(w, "weight", c->weight->tensor->name);
-    }
     put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
     put_json(w, "choice", json_string(info.is_lossless ? "lossless" : "grid"));
     put_json(w, "reason", json_string(c->reason));
@@ -473,29 +399,8 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     return status;
 }
 
-/* The first archive with quantised tensors: its records are no longer what their CRCs are of. */
-static const struct member *find_quantised_archive(struct members *m)
+void say_of_quantised(const struct members *m, const char *name)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        char magic[4];
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            if (is_quantised(&m->list[i].choices[k])) {
-                if (read_member(m, i, 0, magic, sizeof magic) == LMC_OK &&
-                    memcmp(magic, "PK\3\4", sizeof magic) == 0)
-                    return &m->list[i];
-                break;
-            }
-    }
-    return NULL;
-}
-
-void say_of_quantised(struct members *m, const char *name)
-{
-    const struct member *archive = m->o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
-    if (archive)
-        say(name_of_member(archive), "is a ZIP archive, whose checksums stay those of what was "
-                                     "quantised: when it is restored, PyTorch loads it, but "
-                                     "'unzip -t' complains");
     if (is_lossy(m->o->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");

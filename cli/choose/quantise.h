@@ -31,8 +31,8 @@ int fit_quantizers(struct members *m, size_t number);
 /* What the rules did, to the metadata; nothing, if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
-void say_of_quantised(struct members *m, const char *name);
+/* Says if rules did nothing, also with -q. */
+void say_of_quantised(const struct members *m, const char *name);
 
 /* -- the rules of --quant and --policy (policy.c); what they say: formats/policy.h -- */
 

@@ -19,10 +19,7 @@ void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
 /* Like printf(), but all that is printed is escaped, except a line feed at the end of the
  * format. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 2)))
-#endif
-void print(const char *format, ...);
+LIKE_PRINTF(1, 2) void print(const char *format, ...);
 
 /* -- numbers in hexadecimal digits -- */
 
@@ -36,8 +33,6 @@ int parse_fingerprint(uint8_t *fingerprint, const char *text);
 
 /* A copy in one piece of memory, strings and shapes included; NULL for none. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
-
-int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
 
 /* Same dtype, size and shape. */
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);

@@ -28,15 +28,10 @@ lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
     return copy;
 }
 
-int is_same_shape(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
-}
-
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && is_same_shape(a, b);
+    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
 static const char *const measure_names[] = {"none", "update", "relative", "nmse"};

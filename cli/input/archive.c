@@ -180,7 +180,8 @@ static lmc_stream stream_of_bytes(lmc_memory *memory, void *data, size_t size)
     return lmc_memory_stream(memory);
 }
 
-enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
+enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,
+                               const lmc_parallel *parallel)
 {
     lmc_file file = {0};
     file.path = "";
@@ -188,7 +189,7 @@ enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
     file.n_tensors = 1;
     file.tensors = alone;
     alone->offset = 0;
-    return lmc_file_identify(&file, alone, bytes, NULL, NULL);
+    return lmc_file_identify(&file, alone, bytes, parallel, NULL);
 }
 
 /* The bytes of all of f: whether they are what the index says. */
@@ -242,7 +243,7 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
         lmc_memory memory;
         const lmc_stream stream = stream_of_bytes(&memory, dst, size);
         lmc_tensor found = *tensor;
-        status = identify_alone(&found, &stream);
+        status = identify_alone(&found, &stream, &a->o->parallel);
         if (status == LMC_OK &&
             memcmp(found.fingerprint, tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
             status = LMC_ERR_CORRUPT;

@@ -101,7 +101,8 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     size_t size);
 
 /* Sets the fingerprint of a tensor whose bytes the stream gives, and its offset to 0. */
-enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes);
+enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,
+                               const lmc_parallel *parallel);
 
 /* Bytes of all files of the snapshot. */
 uint64_t total_of_files(const lmc_reader *reader);
@@ -176,6 +177,3 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
  * restoring tells, which knows what must stand in a snapshot. */
 enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
                                 char text[DAMAGE_TEXT]);
-
-/* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
-int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);

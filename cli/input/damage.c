@@ -121,21 +121,14 @@ enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
     return look_through(a, base, &all, text);
 }
 
-/* " (in the tensor 'w')"; is_behind: " (from byte 7 of the tensor 'w' on)". */
-static void describe_start(const lmc_file *f, uint64_t at, int is_behind, char text[DAMAGE_TEXT])
+/* " (in the tensor 'w')"; of what is in none: " (in 'a/b')", or "". */
+static void describe_start(const lmc_file *f, uint64_t at, char text[DAMAGE_TEXT])
 {
-    char from[40] = "in ";
     size_t next = 0;
     const struct damaged_part p = find_part(f, at, &next);
-    if (p.tensor) at -= p.start;
-    if (is_behind) snprintf(from, sizeof from, "from byte %llu of ", (unsigned long long)at);
-    if (p.tensor)
-        snprintf(text, DAMAGE_TEXT, " (%sthe tensor '%.200s'%s)", from, p.tensor->name,
-                 is_behind ? " on" : "");
-    else if (*f->path)
-        snprintf(text, DAMAGE_TEXT, " (%s'%.200s'%s)", from, f->path, is_behind ? " on" : "");
-    else if (is_behind) snprintf(text, DAMAGE_TEXT, " (%sthe file on)", from);
-    else *text = 0;
+    *text = 0;
+    if (p.tensor) snprintf(text, DAMAGE_TEXT, " (in the tensor '%.200s')", p.tensor->name);
+    else if (*f->path) snprintf(text, DAMAGE_TEXT, " (in '%.200s')", f->path);
 }
 
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
@@ -147,13 +140,6 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
         total_of_files(a->reader) <= MOST_READ)
         (void)look_through(a, NULL, &here, text);
     if (!*text) /* blocks that are whole, and not the right ones */
-        describe_start(files.get_file(files.user, number), at, 0, text);
-    return fail_archive_at(a, status, text);
-}
-
-int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
-{
-    char text[DAMAGE_TEXT];
-    describe_start(lmc_reader_get_file(a->reader, number), at, 1, text);
+        describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
 }

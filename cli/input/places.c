@@ -119,8 +119,9 @@ int contains_snapshots(const char *directory, int is_all)
     (void)list_names(&l, directory);
     for (size_t i = 0; i < l.n; i++) {
         const char *const name = l.entries[i].path;
+        if (name[0] == '.') continue;
         if (has_suffix(name)) n++;
-        else n_others += name[0] != '.' && strcmp(name, "series.json") != 0;
+        else n_others += strcmp(name, "series.json") != 0;
     }
     free_listing(&l);
     return n != 0 && (!is_all || n_others == 0);

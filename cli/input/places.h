@@ -37,8 +37,8 @@ void add_places(struct places *p, const char *directory);
 const struct place_entry *add_place(struct places *p, const char *path, int is_given,
                                     size_t number);
 
-/* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a series
- * and hidden files. */
+/* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a
+ * series. Hidden files do not count. */
 int contains_snapshots(const char *directory, int is_all);
 
 /* The first entry with that fingerprint, and how many there are; until more is added. */

@@ -74,12 +74,9 @@ static int copy_to_scratch(struct source *s, int fd)
     return error ? fail_scratch(error) : CODE_OK;
 }
 
-int keep_source(struct second_look *l)
+int spool_source(struct source *s, const char *beside)
 {
-    struct source *s = l->source;
-    int fd;
-    if (S_ISREG(s->st.st_mode) || !may_repeat(s)) return CODE_OK;
-    int code = open_scratch(P_tmpdir "/lmc", &fd);
+    int fd, code = open_scratch(beside, &fd);
     if (code != CODE_OK) return code;
     code = copy_to_scratch(s, fd);
     if (code == CODE_OK && (fstat(fd, &s->st) != 0 || lseek(fd, 0, SEEK_SET) != 0))
@@ -93,6 +90,14 @@ int keep_source(struct second_look *l)
     s->head_ended = 0;
     s->start = s->taken = 0;
     s->size = (uint64_t)s->st.st_size;
+    return code;
+}
+
+int keep_source(struct second_look *l)
+{
+    struct source *s = l->source;
+    if (S_ISREG(s->st.st_mode) || !may_repeat(s)) return CODE_OK;
+    const int code = spool_source(s, P_tmpdir "/lmc");
     if (code == CODE_OK && l->o->verbosity >= 2)
         say(s->name, "repeats earlier bytes, which cannot be read again from a pipe: they are kept "
                      "in a scratch file");

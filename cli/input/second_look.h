@@ -27,6 +27,9 @@ struct second_look {
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
                       const struct options *o);
 
+/* A pipe becomes a scratch file (see open_scratch). Errors are reported. */
+int spool_source(struct source *s, const char *beside);
+
 /* A pipe that may repeat something, by its header, becomes a scratch file. Errors are reported. */
 int keep_source(struct second_look *l);
 

@@ -4,6 +4,7 @@
 #include "options.h"
 #include "links.h"
 #include "../sys/attributes.h"
+#include "../sys/look.h"
 #include "../sys/temporary.h"
 
 /* -- side files -- */
@@ -230,8 +231,8 @@ static void look_for_lost(struct lost *lost, const char *path, int is_told)
     if (any && !lost->first) lost->first = copy_text(path);
 }
 
-void say_lost(const struct listing *l, const char *path, const char *snapshot,
-              const struct options *o)
+static void say_lost(const struct listing *l, const char *path, const char *snapshot,
+                     const struct options *o)
 {
     struct lost lost = {0};
     char *text;
@@ -255,4 +256,23 @@ void say_lost(const struct listing *l, const char *path, const char *snapshot,
     else if (lost.first) say(path, "is removed, and so is what a snapshot does not keep: %s", text);
     free(text);
     free(lost.first);
+}
+
+int remove_unchanged(const struct listing *l, const char *path, const struct look *look,
+                     const char *snapshot, const struct options *o)
+{
+    const struct entry *stopped_at = NULL;
+    int code = check_unchanged(path, look, snapshot), error;
+    if (code == CODE_OK && l && l->n_others)
+        code = fail(CODE_ERROR, path, "holds '%.300s', which a snapshot cannot, and is not removed",
+                    l->others[0]);
+    if (code != CODE_OK) return code;
+    say_lost(l, path, snapshot, o);
+    error = l ? remove_listed(l, path, &stopped_at) : unlink(path) == 0 ? 0 : errno;
+    if (error) {
+        char *full = join_path(path, stopped_at ? stopped_at->path : "");
+        code = fail_errno(full, error, "cannot remove it");
+        free(full);
+    }
+    return code;
 }

@@ -9,6 +9,7 @@
 
 struct options;
 struct links;
+struct look;
 
 /* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
  * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
@@ -25,12 +26,12 @@ int is_stored(const struct entry *e, const struct listing *l);
 /* Symbolic links of the listing of root, and files in it that are one by several names. */
 void collect_links(struct links *links, const struct listing *l, const char *root);
 
-/* Says in a line what the source at path has of that, if anything: other owners than the user who
- * restores, extended attributes, access control lists, bits of modes. To be asked before it is
- * removed. l: what is in it, of a directory; NULL: it is a file, which gives its owner to the
- * snapshot. */
-void say_lost(const struct listing *l, const char *path, const char *snapshot,
-              const struct options *o);
+/* Removes a source that was compared with its snapshot, if it is what it was at that look: of a
+ * directory what was listed and no more, so a file that came later keeps its directories. l NULL: a
+ * file. Says in a line what goes with it: other owners than the user who restores (of a file: than
+ * the snapshot's), extended attributes, access control lists, bits of modes. */
+int remove_unchanged(const struct listing *l, const char *path, const struct look *look,
+                     const char *snapshot, const struct options *o);
 
 /* -- the side file of lmc apply --
  *

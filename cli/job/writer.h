@@ -10,7 +10,6 @@
 
 #include "../input/archive.h"
 
-struct archive;
 struct attributes;
 struct base;
 struct members;

@@ -169,29 +169,16 @@ void outlet_drop(struct outlet *out)
     out->n_waiting = 0;
 }
 
-int open_directory_of(const char *path, int *fd)
+int sync_directory_of(const char *path)
 {
     char *directory = directory_of(path);
-    int error;
-    *fd = open(directory, O_RDONLY | O_CLOEXEC);
-    error = *fd < 0 && errno != EACCES ? errno : 0;
+    const int fd = open(directory, O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 && errno != EACCES ? errno : 0;
     free(directory);
-    return error;
-}
-
-int sync_directory(int fd)
-{
-    int error = 0;
-    if (fd < 0) return 0;
+    if (fd < 0) return error;
     if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP) error = errno;
     close(fd);
     return error;
-}
-
-int sync_directory_of(const char *path)
-{
-    int fd, error = open_directory_of(path, &fd);
-    return error ? error : sync_directory(fd);
 }
 
 int open_below(const char *root, const char *path, int flags)

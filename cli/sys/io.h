@@ -45,11 +45,9 @@ int outlet_finish(struct outlet *out);
 /* Frees the window in place of that. */
 void outlet_drop(struct outlet *out);
 
-/* Brings the entry of path in its directory to the disk, in one step or two; *fd is -1 for a
- * directory that may be searched, but not read: then nothing can be done. */
+/* Brings the entry of path in its directory to the disk; in one that may be searched, but not read,
+ * nothing can be done. */
 int sync_directory_of(const char *path);
-int open_directory_of(const char *path, int *fd);
-int sync_directory(int fd); /* and closes it */
 
 /* All of size bytes; 0 or errno, -1 where the file ends before. */
 int read_at(int fd, uint64_t offset, void *dst, size_t size);

@@ -40,11 +40,7 @@ void *append(void *list, size_t *n, size_t *room, size_t size)
     return memset((char *)things + (*n)++ * size, 0, size);
 }
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 1, 0)))
-#endif
-char *
-format_list(const char *format, va_list list)
+char *format_list(const char *format, va_list list)
 {
     char *text = NULL;
     const int size = vasprintf(&text, format, list);

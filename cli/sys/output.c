@@ -80,7 +80,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
             if (out->fd < 0) code = fail_errno(path, errno, "cannot write to it");
         } else {
             out->is_file = 1;
-            if (open_unnamed(out->path, &out->fd) != 0)
+            if ((force && lstat(out->path, &st) == 0) || open_unnamed(out->path, &out->fd) != 0)
                 code = create_temporary(out->path, &out->fd, &out->temporary);
         }
     }
@@ -156,32 +156,17 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Its name, or, where another file is replaced, a temporary one. 0 or errno. */
-static int name_unnamed(struct output *out)
-{
-    int error;
-    lock_temporary();
-    error = link_unnamed(out->fd, out->path);
-    unlock_temporary();
-    if (error == EEXIST && out->force) error = link_temporary(out->path, out->fd, &out->temporary);
-    return error;
-}
-
-/* Where what has no name cannot get one after all, a copy takes its place, as one that had a name
- * from the beginning. 0 or errno. */
+/* Where what has no name cannot get one after all, or has to replace what came meanwhile, a copy
+ * takes its place, as one that had a name from the beginning. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
-    struct outlet copy;
     struct stat st;
     int error, fd;
     if (fstat(out->fd, &st) != 0) return errno;
     if (create_temporary(out->path, &fd, &out->temporary) != CODE_OK) return EIO;
-    memset(&copy, 0, sizeof copy);
-    copy.fd = fd;
-    copy.is_file = copy.is_kept = 1;
-    error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &copy);
-    if (!error) error = outlet_finish(&copy);
-    outlet_drop(&copy);
+    begin_outlet(out, fd, 1);
+    error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &out->outlet);
+    if (!error) error = outlet_finish(&out->outlet);
     if (!error) error = set_attributes(fd, attributes);
     if (!error && fsync(fd) != 0) error = errno;
     close(out->fd);
@@ -204,17 +189,16 @@ static int rename_temporary(const struct output *out)
  * again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
-    int directory, error = open_directory_of(out->path, &directory);
-    if (!error && !out->temporary) {
-        error = name_unnamed(out);
-        if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
+    int error = 0;
+    if (!out->temporary) {
+        lock_temporary();
+        error = link_unnamed(out->fd, out->path);
+        unlock_temporary();
+        if (error && (error != EEXIST || out->force)) error = copy_to_temporary(out, attributes);
     }
     if (!error && out->temporary) error = rename_temporary(out);
-    if (error) {
-        if (directory >= 0) close(directory);
-        return error;
-    }
-    error = sync_directory(directory);
+    if (error) return error;
+    error = sync_directory_of(out->path);
     if (error && !out->force) unlink(out->path);
     return error;
 }

@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * A regular file is written without a name, and gets its own when all of it is on the disk: so
- * nothing is left behind, not even by kill -9. Where the system has no such files it is written
- * under a temporary name beside its own, so there is one output at a time. Devices, pipes and
- * standard output are written as they are.
+ * nothing is left behind, not even by kill -9. Where it replaces another one, or the system has no
+ * such files, it is written under a temporary name beside its own, so there is one output at a
+ * time. Devices, pipes and standard output are written as they are.
  *
  *   open_output -> write_output ... -> commit_output    the file is there, whole
  *                                   -> discard_output   nothing is left

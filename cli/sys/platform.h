@@ -37,6 +37,7 @@
 #define O_CLOEXEC 0
 #endif
 
+#include "../../formats/printable.h"
 #include "../../formats/sorted.h"
 #include "../../lmc.h"
 
@@ -66,19 +67,11 @@ void *grow(void *list, size_t n, size_t *room, size_t size);
 void *append(void *list, size_t *n, size_t *room, size_t size);
 
 /* What printf() would print. To be freed. */
-#ifdef __GNUC__
-__attribute__((format(printf, 1, 2)))
-#endif
-char *
-format_text(const char *format, ...);
-char *format_list(const char *format, va_list list);
+LIKE_PRINTF(1, 2) char *format_text(const char *format, ...);
+LIKE_PRINTF(1, 0) char *format_list(const char *format, va_list list);
 
 /* Puts it at the end of *text, which may move. */
-#ifdef __GNUC__
-__attribute__((format(printf, 2, 3)))
-#endif
-void
-append_text(char **text, const char *format, ...);
+LIKE_PRINTF(2, 3) void append_text(char **text, const char *format, ...);
 
 /* The first size bytes of text with a zero behind them, or all of it. To be freed. */
 char *copy_string(const char *text, size_t size);
@@ -155,15 +148,10 @@ void clear_line(void);
 void draw_line(const char *text);
 
 /* "lmc: NAME: message"; NULL or "": no name. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-void say(const char *name, const char *format, ...);
+LIKE_PRINTF(3, 4) int fail(enum exit_code code, const char *name, const char *format, ...);
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-int fail(enum exit_code code, const char *name, const char *format, ...);
+/* The same of what is no error. */
+#define say(...) ((void)fail(CODE_OK, __VA_ARGS__))
 
 /* For a failed system call; of a closed standard output nothing is said. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);

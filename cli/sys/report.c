@@ -34,15 +34,15 @@ void draw_line(const char *text)
     pthread_mutex_unlock(&lock);
 }
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 0)))
-#endif
-static void
-say_list(const char *name, const char *format, va_list list)
+int fail(enum exit_code code, const char *name, const char *format, ...)
 {
     char text[1024], spare[1200], *line;
+    va_list list;
+    name = name ? name : "";
     size_t size = (strlen(name) + sizeof text) * MAX_PRINTABLE + 16, n;
+    va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
+    va_end(list);
     line = (char *)malloc(size);
     if (!line) { /* cut, but said */
         line = spare;
@@ -59,22 +59,6 @@ say_list(const char *name, const char *format, va_list list)
             line); /* one write, so that the lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
     if (line != spare) free(line);
-}
-
-void say(const char *name, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    say_list(name ? name : "", format, list);
-    va_end(list);
-}
-
-int fail(enum exit_code code, const char *name, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    say_list(name ? name : "", format, list);
-    va_end(list);
     return (int)code;
 }
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <time.h>
 
 #include "attributes.h"
 #include "tree.h"
@@ -103,11 +102,11 @@ char *temporary_name_beside(const char *path)
     return name;
 }
 
-/* That mkstemp() puts in the place of the Xs. */
-static const char characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-
 int is_temporary_name(const char *path)
 {
+    /* that mkstemp() puts in the place of the Xs */
+    static const char characters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     for (;; path++) {
         if (strncmp(path, ".lmc-", 5) == 0 && strcspn(path, "/") == 11 &&
             strspn(path + 5, characters) == 6)
@@ -128,24 +127,17 @@ static int has_descriptor_name(int fd)
     return fstat(fd, &st) == 0 && stat(name, &by_name) == 0 && same_file(&st, &by_name);
 }
 
-/* A descriptor, or -1 and errno. */
-static int open_unnamed_in(const char *directory)
-{
-#ifdef O_TMPFILE
-    return open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-#else
-    (void)directory;
-    errno = ENOSYS;
-    return -1;
-#endif
-}
-
 int open_unnamed(const char *path, int *fd)
 {
+    int error = ENOSYS;
+    *fd = -1;
+#ifdef O_TMPFILE
     char *directory = directory_of(path);
-    *fd = open_unnamed_in(directory);
-    int error = *fd < 0 ? errno : 0;
+    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    error = *fd < 0 ? errno : 0;
     free(directory);
+#endif
+    (void)path;
     if (error || has_descriptor_name(*fd)) return error;
     close(*fd);
     return ENOSYS;
@@ -156,24 +148,6 @@ int link_unnamed(int fd, const char *path)
     char name[40];
     name_descriptor(name, fd);
     return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
-}
-
-/* As mkstemp() does, for what has no name yet. 0 or errno */
-static int link_pattern(int fd, char *pattern)
-{
-    char *const end = pattern + strlen(pattern) - 6;
-    struct timespec now;
-    int error = EEXIST;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t state = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16;
-    for (unsigned n = 0; n < 100 && error == EEXIST; n++) {
-        for (unsigned i = 0; i < 6; i++) {
-            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            end[i] = characters[(state >> 33) % (sizeof characters - 1)];
-        }
-        error = link_unnamed(fd, pattern);
-    }
-    return error;
 }
 
 /* What exists under a temporary name is locked while its process lives. Where that is impossible,
@@ -223,21 +197,6 @@ void say_left_behind(const char *path)
     free(directory);
 }
 
-int link_temporary(const char *path, int fd, const char **name)
-{
-    char *made = temporary_name_beside(path);
-    lock_temporary();
-    int error = link_pattern(fd, made);
-    if (!error) {
-        register_temporary(made);
-        temporary.locked_fd = lock_made(made, fd);
-    }
-    unlock_temporary();
-    if (error) free(made);
-    else *name = made;
-    return error;
-}
-
 int create_temporary(const char *path, int *fd, const char **name)
 {
     char *made = temporary_name_beside(path);
@@ -271,12 +230,9 @@ int open_scratch(const char *beside, int *fd)
     char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
-    *fd = open_unnamed_in(directory);
-    if (*fd < 0) {
-        *fd = mkstemp(path);
-        if (*fd >= 0) unlink(path);
-    }
-    if (*fd < 0)
+    *fd = mkstemp(path);
+    if (*fd >= 0) unlink(path);
+    else
         code = fail_errno(directory, errno,
                           "cannot put a scratch file there; TMPDIR names another directory for it");
     free(path);

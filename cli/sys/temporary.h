@@ -44,9 +44,6 @@ int open_unnamed(const char *path, int *fd);
 /* Gives it a name that is not there yet. 0 or errno. */
 int link_unnamed(int fd, const char *path);
 
-/* Gives it a temporary name beside path; *name is the caller's. 0 or errno. */
-int link_temporary(const char *path, int fd, const char **name);
-
 /* Creates a temporary file beside path, open as *fd, or a directory (fd NULL). *name: the caller's.
  */
 int create_temporary(const char *path, int *fd, const char **name);

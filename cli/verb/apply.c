@@ -11,6 +11,7 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
+#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../job/restored_tree.h"
 #include "../job/restorer.h"
@@ -28,31 +29,20 @@ static const lmc_file *get_last_file(void *user, size_t number)
     return lmc_reader_get_file(((struct apply *)user)->last.reader, number);
 }
 
-/* Copies standard input to an unnamed file beside the target, which then stands for it. */
+/* Copies standard input to a scratch file, which then stands for it. */
 static int spool_input(const struct apply *a)
 {
-    struct stat st;
-    const char *name;
-    size_t got = BUFFER_SIZE;
-    int fd, error = 0, code;
-    if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode)) return CODE_OK;
-    if (isatty(STDIN_FILENO))
+    struct source s;
+    int code = open_source(&s, "-");
+    if (code == CODE_OK && isatty(STDIN_FILENO))
         return fail(CODE_ERROR, NULL,
                     "standard input is a terminal; name a delta, or see 'lmc help apply'");
-    code = create_temporary(a->path, &fd, &name);
-    if (code != CODE_OK) return code;
-    remove_temporary();
-    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    while (got == BUFFER_SIZE && code == CODE_OK) {
-        error = read_full(STDIN_FILENO, buffer, BUFFER_SIZE, &got);
-        if (error) code = fail_errno("(standard input)", error, "cannot read it");
-        else if ((error = write_full(fd, buffer, got)) != 0)
-            code = fail_errno(a->name, error, "cannot keep standard input in a file beside it");
+    if (code == CODE_OK && !S_ISREG(s.st.st_mode)) {
+        code = spool_source(&s, a->path);
+        if (code == CODE_OK && dup2(s.fd, STDIN_FILENO) < 0)
+            code = fail_errno(s.name, errno, "cannot keep it in a file");
     }
-    free(buffer);
-    if (code == CODE_OK && (lseek(fd, 0, SEEK_SET) != 0 || dup2(fd, STDIN_FILENO) < 0))
-        code = fail_errno("(standard input)", errno, "cannot keep it in a file");
-    close(fd);
+    close_source(&s);
     return code;
 }
 
@@ -286,14 +276,6 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     return stop_rewrite(w, code);
 }
 
-/* Reports the damage: it lies somewhere behind the bytes that were handed on. */
-static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
-{
-    if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
-        return fail_archive(w->delta, status);
-    return fail_damage_behind(w->delta, status, w->file_number, w->journal->n_handed - w->n_before);
-}
-
 /* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
@@ -317,9 +299,10 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     if (*status == LMC_ERR_ARGUMENT &&
         options.done_size) /* no such number: the side file is another one's */
         *status = LMC_ERR_BASE_WRONG;
-    if (code == CODE_OK && *status != LMC_OK)
-        code =
-            *status == LMC_ERR_BASE_WRONG ? CODE_BASE : worse(CODE_ERROR, fail_rewrite(w, *status));
+    if (code == CODE_OK && *status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
+    else if (code == CODE_OK && *status != LMC_OK)
+        code = worse(CODE_ERROR, fail_damage(w->delta, *status, w->file_number,
+                                             w->journal->n_handed - w->n_before));
     return code;
 }
 
@@ -334,7 +317,7 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
 
 /* Applies an open delta of the target's layout; if it is half applied already, the journal belongs
  * to it. *is_wrong: the target is something else, and nothing was changed or said. */
-static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
+static int apply_in_place(struct apply *a, struct archive *delta, enum target look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
     struct place writing;
@@ -407,8 +390,8 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
 }
 
 /* base: the target, if it is known to be the base. *is_wrong: it is not, and nothing was said. */
-static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
-                       int *is_wrong)
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base,
+                       enum target look, int *is_wrong)
 {
     struct archive archive;
     double start = now();

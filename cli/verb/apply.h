@@ -65,8 +65,6 @@
  * bytes done so far as done at the start, and is renamed over the old one.
  */
 
-struct archive;
-
 /* The files of a snapshot where they are on the disk, one of them open. Errors are reported. Data
  * that was written is synced before another file is opened: only the open one may need it. */
 
@@ -161,7 +159,7 @@ struct base;
 
 /* What is known of the target: it was identified as the base; it is trusted to be that; or it was
  * left half applied. */
-enum look { TARGET_KNOWN, TARGET_TRUSTED, TARGET_HALF };
+enum target { TARGET_KNOWN, TARGET_TRUSTED, TARGET_HALF };
 
 /* What an argument is; it is opened again when it is applied. */
 struct delta {
@@ -194,7 +192,8 @@ struct apply {
 int holds_result(const struct base *b, const struct archive *delta);
 
 /* That the target has the layout of the delta's files, can be written, and is on the disk. */
-int check_files(const struct apply *a, const struct archive *delta, enum look look, int *is_wrong);
+int check_files(const struct apply *a, const struct archive *delta, enum target look,
+                int *is_wrong);
 
 /* From the leaves to the root: a mode may lock everything below. is_strict: not through links. */
 int set_all_attributes(const char *root, const struct archive *delta, int is_strict);

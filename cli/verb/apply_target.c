@@ -24,7 +24,7 @@ int holds_result(const struct base *b, const struct archive *delta)
 }
 
 /* Of a file that is about to be changed: no other names, and no link, would change with it. */
-static int check_file(const struct apply *a, const char *full, enum look look)
+static int check_file(const struct apply *a, const char *full, enum target look)
 {
     struct stat st;
     if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot access it");
@@ -61,7 +61,7 @@ static int has_tensors(const char *full, const lmc_file *file, const struct opti
 
 /* *is_wrong: the target has not the layout of the delta's files. */
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
-                        enum look look, int *is_wrong)
+                        enum target look, int *is_wrong)
 {
     struct listing l;
     int code = list_base(&l, a->path, a->o);
@@ -78,7 +78,7 @@ static int check_layout(const struct apply *a, const lmc_file **files, size_t n_
     return code;
 }
 
-int check_files(const struct apply *a, const struct archive *delta, enum look look, int *is_wrong)
+int check_files(const struct apply *a, const struct archive *delta, enum target look, int *is_wrong)
 {
     const lmc_base all = files_of_archive(delta);
     const lmc_file **files = sort_files(&all);

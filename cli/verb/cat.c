@@ -98,51 +98,42 @@ static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t
     return fail_damage(e->archive, status, e->file, e->tensor->offset + at);
 }
 
-static int read_window(const struct extract *e, uint64_t at, size_t size)
+static int read_part(const struct extract *e, uint64_t at, void *dst, size_t size)
 {
     const enum lmc_status status =
-        read_counted_tensor(e->archive, e->file, e->tensor, at, e->window, size);
+        read_counted_tensor(e->archive, e->file, e->tensor, at, dst, size);
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, at);
 }
 
-/* A piece that is larger than the window, part by part, as a stream. */
+/* A piece that is larger than the window, as a stream: what is taken of it is written, too. */
 struct passing {
     struct extract *e;
-    size_t at, size;    /* of the window: what was taken; what there is */
     uint64_t next, end; /* bytes of the tensor: what is read next, and where the piece ends */
     int code;
 };
 
-/* Reads the next part, and writes it. */
-static void pass_window(struct passing *p)
-{
-    p->size = (size_t)(p->end - p->next < WINDOW_SIZE ? p->end - p->next : WINDOW_SIZE);
-    p->at = 0;
-    p->code = read_window(p->e, p->next, p->size);
-    if (p->code == CODE_OK) p->code = write_elements(p->e, p->e->window, p->size);
-    p->next += p->size;
-}
-
 static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
 {
     struct passing *const p = (struct passing *)user;
-    if (p->at == p->size && p->next < p->end) pass_window(p);
-    if (p->code != CODE_OK) return LMC_ERR_READ;
-    *got = size < p->size - p->at ? size : p->size - p->at;
-    memcpy(dst, p->e->window + p->at, *got);
-    p->at += *got;
-    return LMC_OK;
+    size = size < WINDOW_SIZE ? size : (size_t)WINDOW_SIZE;
+    *got = p->end - p->next < size ? (size_t)(p->end - p->next) : size;
+    p->code = read_part(p->e, p->next, dst, *got);
+    if (p->code == CODE_OK) p->code = write_elements(p->e, dst, *got);
+    p->next += *got;
+    return p->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
 /* The reader checks the fingerprint of a tensor only if it is read at once: so this checks it. */
 static int copy_large_piece(struct extract *e)
 {
-    struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
+    struct passing p = {e, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
     const lmc_stream stream = {pass_on, &p};
     lmc_tensor tensor = *e->tensor;
     enum lmc_status status = LMC_OK;
-    if (e->piece == tensor.size && !e->archive->plain) status = identify_alone(&tensor, &stream);
-    while (p.code == CODE_OK && p.next < p.end) pass_window(&p);
+    size_t got;
+    if (e->piece == tensor.size && !e->archive->plain)
+        status = identify_alone(&tensor, &stream, &e->archive->o->parallel);
+    while (p.code == CODE_OK && p.next < p.end) (void)pass_on(&p, e->window, WINDOW_SIZE, &got);
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK &&
         memcmp(tensor.fingerprint, e->tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
@@ -162,7 +153,7 @@ static int copy_window(struct extract *e)
         end = next + e->piece;
         next_piece(&ahead);
     }
-    int code = read_window(e, place, (size_t)(end - place));
+    int code = read_part(e, place, e->window, (size_t)(end - place));
     for (; e->left > ahead.left && code == CODE_OK; next_piece(e))
         code = write_elements(e, e->window + (place_of_piece(e) - place), (size_t)e->piece);
     return code;
@@ -321,17 +312,17 @@ static int plan_cat(struct extract *e, int has_slice)
     return CODE_OK;
 }
 
-/* What --f32 does to the tensor. */
+/* What --f32 does to the tensor; among those of a file, what it is not for stays. */
 static int plan_widening(struct extract *e, const struct options *options)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
     e->widened = LMC_AUTO;
     if (!options->f32 || dtype == LMC_F32) return CODE_OK;
-    if (!widen_width(dtype))
+    if (!widen_width(dtype) && !options->safetensors)
         return fail(CODE_ERROR, e->tensor->name,
                     "has the dtype %s, and --f32 is for BF16, F16, F8_E4M3 and F8_E5M2",
                     e->tensor->dtype);
-    e->widened = dtype;
+    if (widen_width(dtype)) e->widened = dtype;
     return CODE_OK;
 }
 
@@ -443,8 +434,7 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
     if (code == CODE_OK) code = write_safetensors_header(e->out, c->list, c->n, options);
     for (size_t i = 0; i < c->n && code == CODE_OK; i++) {
         take_chosen(e, &c->list[i]);
-        e->widened = LMC_AUTO;
-        if (widened_width(e->tensor, options)) code = plan_widening(e, options);
+        code = plan_widening(e, options);
         if (code == CODE_OK) code = parse_slice(&e->slice, "]", e->tensor);
         if (code == CODE_OK) code = plan_cat(e, 0);
         if (code == CODE_OK) code = copy_pieces(e);

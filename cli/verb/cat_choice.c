@@ -20,20 +20,16 @@ static const char *find_near_tensor(const struct archive *a, const char *name)
 
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const char *file)
 {
-    const char *const near =
-        status == LMC_ERR_NOT_FOUND && !file ? find_near_tensor(a, name) : NULL;
-    if (status == LMC_ERR_NOT_FOUND && file)
-        return fail(CODE_ERROR, a->name,
-                    "has no tensor '%.200s' in the file '%.200s'; 'lmc -l' lists them", name, file);
-    if (status == LMC_ERR_NOT_FOUND && near)
-        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; did you mean '%.200s'?", name,
-                    near);
-    if (status == LMC_ERR_NOT_FOUND)
-        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; 'lmc -l' lists them", name);
+    const char *const near = file ? NULL : find_near_tensor(a, name);
     if (status == LMC_ERR_AMBIGUOUS)
         return fail(CODE_ERROR, a->name,
                     "has a tensor '%.200s' in several files; choose one with --file", name);
-    return fail_archive(a, status);
+    if (status != LMC_ERR_NOT_FOUND) return fail_archive(a, status);
+    if (near)
+        return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; did you mean '%.200s'?", name,
+                    near);
+    return fail(CODE_ERROR, a->name, "has no tensor '%.200s'%s%.200s%s; 'lmc -l' lists them", name,
+                file ? " in the file '" : "", file ? file : "", file ? "'" : "");
 }
 
 void free_selection(struct selection *c)

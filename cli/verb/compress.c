@@ -119,18 +119,6 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
     return code;
 }
 
-int remove_listing(const struct listing *l, const char *root)
-{
-    const struct entry *stopped_at = NULL;
-    int error = remove_listed(l, root, &stopped_at), code = CODE_OK;
-    if (error) {
-        char *path = join_path(root, stopped_at->path);
-        code = fail_errno(path, error, "cannot remove it");
-        free(path);
-    }
-    return code;
-}
-
 /* l: of a directory; of a file NULL. look: from before it was read */
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
@@ -141,11 +129,7 @@ static int remove_source(const struct listing *l, const char *path, const struct
     if (code == CODE_OK && l && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
-    if (code == CODE_OK) code = check_unchanged(path, look, snapshot);
-    if (code != CODE_OK) return code;
-    say_lost(l, path, snapshot, o);
-    if (l) return remove_listing(l, path);
-    return unlink(path) == 0 ? CODE_OK : fail_errno(path, errno, "cannot remove it");
+    return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 
 /* What is known when a snapshot is written. */

@@ -24,41 +24,21 @@ static json_t *load_record(const struct archive *a)
     return record;
 }
 
-static char *make_choice_key(const char *path, const char *name)
+/* What the rules did to each tensor. */
+static void print_choices(const json_t *record)
 {
-    size_t size = strlen(path) + strlen(name) + 2;
-    char *key = (char *)resize(NULL, size, 1);
-    snprintf(key, size, "%s\n%s", path, name);
-    return key;
-}
-
-/* The record's entries by path and name. */
-static json_t *index_choices(const json_t *record)
-{
-    json_t *choices = (json_t *)check_memory(json_object()), *item;
+    static const char *const keys[] = {"path", "name", "role", "rule", "choice", "reason"};
+    const json_t *item;
     size_t i;
     json_array_foreach(json_object_get(record, "tensors"), i, item)
     {
-        const char *path = json_string_value(json_object_get(item, "path")),
-                   *name = json_string_value(json_object_get(item, "name"));
-        char *key = path && name ? make_choice_key(path, name) : NULL;
-        if (key && json_object_set(choices, key, item) != 0) check_memory(NULL);
-        free(key);
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            const char *const text = json_string_value(json_object_get(item, keys[k]));
+            if (k < 2) print("%s%s", k ? " " : "  ", text ? text : "?");
+            else print("%s%s %s", k == 2 ? ": " : ", ", keys[k], text ? text : "?");
+        }
+        putchar('\n');
     }
-    return choices;
-}
-
-static void print_choice(const json_t *choices, const char *path, const char *name)
-{
-    static const char *const keys[] = {"role", "rule", "choice", "reason"};
-    char *key = make_choice_key(path, name);
-    const json_t *choice = json_object_get(choices, key);
-    for (size_t i = 0; choice && i < sizeof keys / sizeof *keys; i++) {
-        const char *text = json_string_value(json_object_get(choice, keys[i]));
-        print("%s%s %s", i ? ", " : "        ", keys[i], text ? text : "?");
-    }
-    if (choice) putchar('\n');
-    free(key);
 }
 
 /* What is listed: a snapshot, or files that are none, which have no packed sizes. */
@@ -66,7 +46,6 @@ struct shown {
     struct archive *a;
     const struct base *plain; /* those files; NULL: a snapshot */
     lmc_base files;
-    const json_t *choices; /* see index_choices() */
     int is_narrow;
 };
 
@@ -111,8 +90,6 @@ static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t
     if (is_long && !s->plain)
         printf("  %s", format_hex(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE));
     putchar('\n');
-    if (is_long && !s->plain)
-        print_choice(s->choices, lmc_reader_get_file(s->a->reader, file)->path, t->name);
 }
 
 /* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
@@ -261,7 +238,7 @@ static void print_head(const struct shown *s)
     }
 }
 
-static void print_table(const struct shown *s)
+static void print_table(const struct shown *s, const json_t *record)
 {
     print("%s: ", s->a->name);
     if (s->plain) {
@@ -276,6 +253,7 @@ static void print_table(const struct shown *s)
                                                           "         packed   ratio");
     for (size_t i = 0; i < s->files.n_files; i++) print_file(s, i);
     if (!s->plain) print_links(s);
+    if (s->a->o->verbosity >= 2) print_choices(record);
 }
 
 /* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
@@ -457,13 +435,11 @@ int list_file(const char *path, const struct options *o)
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        json_t *record = a.plain ? NULL : load_record(&a),
-               *choices = index_choices(o->json ? NULL : record);
-        const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a), choices,
+        json_t *record = a.plain ? NULL : load_record(&a);
+        const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a),
                                 !a.plain && wants_narrow_tables(o)};
         if (o->json) print_json(&s, record);
-        else print_table(&s);
-        json_decref(choices);
+        else print_table(&s, record);
         json_decref(record);
     }
     close_archive(&a);

@@ -29,7 +29,7 @@ struct salvage {
     lmc_salvage *salvage;      /* its reader is the archive's */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
-    FILE *scratch; /* without a name, with the lists of salvage.json; NULL: it is not open */
+    FILE *report;            /* salvage.json; NULL: it is not open */
     struct json_writer list; /* which writes there */
     struct loss *losses;     /* of the file at hand */
     size_t n_losses, room;
@@ -215,85 +215,59 @@ static int is_undamaged(const struct salvage *s)
            d->n_sections == 0;
 }
 
-/* -- salvage.json: the lists go to a scratch file, as the text before them is known only at the end
- * -- */
+/* -- salvage.json -- */
+
+static int fail_report(int error) { return fail_errno("salvage.json", error, "cannot write it"); }
 
 static int begin_report(struct salvage *s)
 {
+    char *path = join_path(s->tree.root, "salvage.json");
     int fd;
-    const int code = open_scratch(s->tree.target, &fd);
-    if (code != CODE_OK) return code;
-    s->scratch = (FILE *)check_memory(fdopen(fd, "w+"));
-    init_json_writer(&s->list, s->scratch, JSON_INDENT(1));
-    s->list.depth = 1; /* within the object that put_summary() begins, behind its members */
-    s->list.is_first = 0;
+    lock_temporary();
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    unlock_temporary();
+    free(path);
+    if (fd < 0) return fail_report(errno);
+    s->report = (FILE *)check_memory(fdopen(fd, "w+"));
+    init_json_writer(&s->list, s->report, JSON_INDENT(1));
+    begin_json(&s->list, NULL, '{');
+    put_json_text(&s->list, "file", s->archive.name);
     begin_json(&s->list, "files", '[');
     return CODE_OK;
 }
 
-/* What stands before the lists. */
-static void put_summary(const struct salvage *s, FILE *f)
+/* What is known only at the end. */
+static void put_summary(struct salvage *s)
 {
     const lmc_damage *d = &s->damage;
-    struct json_writer w;
-    init_json_writer(&w, f, JSON_INDENT(1));
-    begin_json(&w, NULL, '{');
-    put_json_text(&w, "file", s->archive.name);
-    put_json(&w, "everything_recovered", json_boolean(is_recovered(s)));
-    put_json(&w, "file_is_whole", json_boolean(is_undamaged(s)));
-    put_json(&w, "header_intact", json_boolean(d->has_header));
-    put_json(&w, "index_intact", json_boolean(d->has_index));
-    put_json(&w, "trailer_intact", json_boolean(d->has_trailer));
-    put_json(&w, "end_is_known", json_boolean(d->is_complete));
-    put_json_number(&w, "breaks", d->n_breaks);
-    put_json_number(&w, "bytes", s->size);
-    put_json_number(&w, "bytes_lost", s->lost);
-    if (s->archive.is_delta) put_json_hex(&w, "base", s->archive.wanted, LMC_FINGERPRINT_SIZE);
-    put_json_number(&w, "tensors_that_want_the_base", s->n_with_base);
+    struct json_writer *const w = &s->list;
+    put_json(w, "everything_recovered", json_boolean(is_recovered(s)));
+    put_json(w, "file_is_whole", json_boolean(is_undamaged(s)));
+    put_json(w, "header_intact", json_boolean(d->has_header));
+    put_json(w, "index_intact", json_boolean(d->has_index));
+    put_json(w, "trailer_intact", json_boolean(d->has_trailer));
+    put_json(w, "end_is_known", json_boolean(d->is_complete));
+    put_json_number(w, "breaks", d->n_breaks);
+    put_json_number(w, "bytes", s->size);
+    put_json_number(w, "bytes_lost", s->lost);
+    if (s->archive.is_delta) put_json_hex(w, "base", s->archive.wanted, LMC_FINGERPRINT_SIZE);
+    put_json_number(w, "tensors_that_want_the_base", s->n_with_base);
 }
 
-static int write_to_report(struct salvage *s, const void *data, size_t size)
+static int end_report(struct salvage *s)
 {
-    if (s->o->json) fwrite(data, 1, size, stdout);
-    return outlet_write(&s->tree.outlet, data, size);
-}
-
-/* 0 or errno */
-static int copy_scratch(struct salvage *s)
-{
-    unsigned char buffer[1 << 14];
-    size_t got = 1;
-    int error = 0;
-    rewind(s->scratch);
-    while (!error && got) {
-        got = fread(buffer, 1, sizeof buffer, s->scratch);
-        error = ferror(s->scratch) ? errno : write_to_report(s, buffer, got);
-    }
-    return error;
-}
-
-static int write_report(struct salvage *s)
-{
-    lmc_file file = {0};
-    char *summary = NULL;
-    size_t size;
+    char buffer[1 << 14];
+    size_t got = s->o->json;
     end_json(&s->list, ']');
+    put_summary(s);
     end_json_line(&s->list);
     errno = 0; /* what it was when a write before failed is lost */
-    if (fflush(s->scratch) != 0 || ferror(s->scratch)) return fail_replica(errno ? errno : EIO);
-    FILE *f = (FILE *)check_memory(open_memstream(&summary, &size));
-    put_summary(s, f);
-    if (fclose(f) != 0) check_memory(NULL);
-    file.path = "salvage.json";
-    int code = begin_tree_file(&s->tree, &file);
-    if (code == CODE_OK) {
-        int error = write_to_report(s, summary, size);
-        if (!error) error = copy_scratch(s);
-        code = error ? fail_errno(file.path, error, "cannot write it")
-                     : end_tree_file(&s->tree, &file);
-    }
-    free(summary);
-    return code;
+    if (fflush(s->report) != 0 || ferror(s->report) ||
+        (fsync(fileno(s->report)) != 0 && errno != EINVAL))
+        return fail_report(errno ? errno : EIO);
+    for (rewind(s->report); got; fwrite(buffer, 1, got, stdout))
+        got = fread(buffer, 1, sizeof buffer, s->report);
+    return ferror(s->report) ? fail_report(errno) : CODE_OK;
 }
 
 /* Says how it went; returns the exit code. */
@@ -572,7 +546,7 @@ static int run_salvage(struct salvage *s)
     if (code == CODE_OK) code = salvage_rest(s, &range, &is_end);
     progress_clear();
     if (code == CODE_OK) salvage_links(s);
-    if (code == CODE_OK) code = write_report(s);
+    if (code == CODE_OK) code = end_report(s);
     return code;
 }
 
@@ -599,7 +573,7 @@ int salvage_file(const struct options *o)
     if (s.salvage) s.archive.reader = NULL; /* the salvage's */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
-    if (s.scratch) fclose(s.scratch);
+    if (s.report) fclose(s.report);
     free(s.losses);
     free_tree(&s.tree);
     free(target);

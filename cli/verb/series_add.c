@@ -82,20 +82,6 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     return code;
 }
 
-/* Removes the source, which must have been compared with its snapshot on the disk. */
-static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
-                           const struct options *o)
-{
-    int code = check_unchanged(c->path, &c->look, e->name);
-    if (code != CODE_OK) return code;
-    if (c->l.n_others)
-        return fail(CODE_ERROR, c->path,
-                    "holds '%.300s', which a snapshot cannot, and is not removed", c->l.others[0]);
-    say_lost(c->is_tree ? &c->l : NULL, c->path, e->path, o);
-    if (c->is_tree) return remove_listing(&c->l, c->path);
-    return unlink(c->path) == 0 ? CODE_OK : fail_errno(c->path, errno, "cannot remove it");
-}
-
 /* Restores the snapshot and compares it with the source. may_lack: a part of the source may be
  * gone; may_lose: see verify_snapshot */
 static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
@@ -114,14 +100,13 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
 {
     const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
     if (!latest || s->o->anchor) return NULL;
-    if (count_deltas(s, latest) < 0) {
+    if (latest->depth >= DEPTH_LOOSE) {
         say(latest->path, "cannot be restored, so the new snapshot is not coded against it; see "
                           "'lmc series DIR verify'");
         return NULL;
     }
     same = find_shallowest(s, latest->fingerprint, (uint64_t)latest->depth + 1, 1);
-    long n = count_deltas(s, same);
-    return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
+    return same && (uint64_t)same->depth + 1 < s->every ? same : NULL;
 }
 
 /* Whether two names belong together: the text before the first digits that differ is the same. */
@@ -198,7 +183,9 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     }
     e->state = STATE_KEPT;
     code = save_manifest(s); /* after an error the manifest may lack it: the source stays */
-    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, s->o) : code;
+    return code == CODE_OK && s->o->remove_source
+               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
+               : code;
 }
 
 /* The series has a snapshot of this source already. With --rm a kill may have left files of the
@@ -221,7 +208,9 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     begin_chain(&chain, s, e);
     code = verify_newcomer(c, e->path, 1, 0, &chain.o);
     free_bases(&chain.bases);
-    return code == CODE_OK ? remove_newcomer(c, e, s->o) : code;
+    return code == CODE_OK
+               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
+               : code;
 }
 
 /* Whether another watch has added the source while this one waited. */
@@ -412,7 +401,7 @@ static int watch_once(struct watch *w, int *is_fatal)
     struct stat st;
     char *manifest = path_in_series(w->o->directory, MANIFEST_NAME, "");
     int code = list_watched(w),
-        exists = lstat(manifest, &st) == 0 || holds_snapshots(w->o->directory);
+        exists = lstat(manifest, &st) == 0 || contains_snapshots(w->o->directory, 0);
     if (code == CODE_OK && exists) code = open_series(&s, TO_READ, w->o);
     else init_series(&s, w->o);
     if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */

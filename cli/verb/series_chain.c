@@ -49,29 +49,6 @@ const struct snapshot *find_base_of(const struct series *s, const struct snapsho
                                                 : NULL;
 }
 
-long count_deltas(const struct series *s, const struct snapshot *e)
-{
-    long n = 0;
-    for (; e && e->file == FILE_THERE; e = find_base_of(s, e, 0), n++)
-        if (!e->is_delta) return n;
-    return -1;
-}
-
-long *count_all_deltas(const struct series *s)
-{
-    struct snapshot **list = sort_series(s, BY_DEPTH);
-    long *counts = (long *)resize(NULL, s->n + 1, sizeof *counts);
-    for (size_t i = s->n; i-- > 0;) { /* a base is less deep than what needs it */
-        const struct snapshot *e = list[i], *base = find_base_of(s, e, 0);
-        const long below = base ? counts[base - s->list] : -1;
-        counts[e - s->list] = e->file != FILE_THERE ? -1
-                              : !e->is_delta        ? 0
-                              : below < 0           ? -1
-                                                    : below + 1;
-    }
-    return counts;
-}
-
 int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
                    unsigned char *known)
 {

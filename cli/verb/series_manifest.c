@@ -307,23 +307,10 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
     return code;
 }
 
-int holds_snapshots(const char *directory)
-{
-    struct listing names;
-    int found = 0, error = list_names(&names, directory);
-    for (size_t i = 0; i < names.n && !found; i++)
-        found = names.entries[i].path[0] != '.' && has_suffix(names.entries[i].path);
-    free_listing(&names);
-    if (error == ENOENT) error = 0;
-    if (error) /* then nobody begins a new list there */
-        fail_errno(directory, error, "cannot read the directory");
-    return found || error;
-}
-
 /* Tells what can be done, too. */
 static int fail_no_manifest(const struct series *s)
 {
-    if (holds_snapshots(s->directory))
+    if (contains_snapshots(s->directory, 0))
         return fail(CODE_ERROR, s->directory,
                     "holds " SUFFIX " files, but no " MANIFEST_NAME
                     "; 'lmc series DIR rebuild' makes it of them");
@@ -519,7 +506,8 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
     int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
-    if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
+    if (!is_there &&
+        (purpose < TO_CREATE || (purpose == TO_CREATE && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;

@@ -55,7 +55,7 @@ struct snapshot {
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     int is_delta;
-    uint32_t depth; /* see measure_depths(); no less than the deltas below it */
+    uint32_t depth; /* see measure_depths(): the deltas of its chain; from DEPTH_LOOSE on: broken */
     uint64_t packed_size;
 };
 
@@ -128,9 +128,6 @@ void look_at_file(struct snapshot *e);
 
 /* -- on the disk -- */
 
-/* Whether the directory holds files that are named like snapshots. */
-int holds_snapshots(const char *directory);
-
 /* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
 
@@ -154,7 +151,7 @@ int let_in_readers(const struct series *s);
 
 /* -- which snapshots need which (series_chain.c) -- */
 
-/* Sets the depths of all entries, whose files were looked at. */
+/* Sets the depths of all entries, whose files were looked at. To be called after each change. */
 void measure_series(struct series *s);
 
 /* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
@@ -166,12 +163,6 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
 /* NULL: it has none, or none is there. */
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
                                     int only_kept);
-
-/* The deltas of its chain, as it is now; -1: the chain is broken. */
-long count_deltas(const struct series *s, const struct snapshot *e);
-
-/* The same of all of them, each link looked at once. To be freed. */
-long *count_all_deltas(const struct series *s);
 
 /* That the file and all that it needs are there; only_kept: even when what is forgotten goes.
  * known: a mark for each entry whose chain was checked and is right, which is updated; NULL. */

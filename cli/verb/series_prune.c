@@ -164,11 +164,8 @@ static int check_recoded(const char *old, const char *recoded, const struct opti
  * that does not make its chain longer. NULL: there is none. */
 static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
 {
-    long n = count_deltas(s, e);
     for (const struct snapshot *k = e; k-- > s->list;)
-        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth &&
-            count_deltas(s, k) < n)
-            return k;
+        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth) return k;
     return NULL;
 }
 
@@ -198,7 +195,6 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
     if (s->o->dry_run) { /* what comes next builds on it */
-        e->depth = onto ? onto->depth + 1 : 0;
         e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
@@ -215,7 +211,6 @@ static int recode_entry(const struct series *s, struct snapshot *e)
         code = check_recoded(e->path, recoded, &c.o);
         free_bases(&c.bases);
         if (code == CODE_OK) code = replace_file(s, recoded, e);
-        if (code == CODE_OK) e->depth = onto ? onto->depth + 1 : 0;
         if (code != CODE_OK) unlink(recoded);
     }
     free(recoded);
@@ -232,7 +227,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            forget_order(s); /* it has another depth */
+            measure_series(s); /* it has another depth, and what stands on it */
             ++*n_recoded;
         }
     return code;
@@ -302,20 +297,13 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
     return error ? fail_errno(s->directory, error, "cannot sync it") : CODE_OK;
 }
 
-static size_t count_state(const struct series *s, enum snapshot_state state)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->n; i++) n += s->list[i].state == state;
-    return n;
-}
-
 static int collect_garbage(struct series *s)
 {
     size_t n_recoded;
     uint64_t before = count_bytes(s);
     int code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
-    if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
+    if (code != CODE_OK || !find_latest(s, STATE_FORGOTTEN)) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
     if (code == CODE_OK) code = check_kept(s, 1, NULL);

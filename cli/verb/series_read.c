@@ -36,7 +36,7 @@ static const char *condition_of_entry(const struct snapshot *e)
 }
 
 /* 80 columns where names have 11; sizes in bytes, seconds and shares are in --json. */
-static void print_entry(const struct series *s, const struct snapshot *e, long n, int width)
+static void print_entry(const struct series *s, const struct snapshot *e, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
     char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
@@ -44,7 +44,7 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     format_time(when, e->time);
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
-    if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
+    if (e->depth < DEPTH_LOOSE) snprintf(depth, sizeof depth, "%lu", (unsigned long)e->depth);
     printf("%-*s  ", width, name);
     print("%-9s  %5s  %8s  %8s  %s  %s\n", condition_of_entry(e), depth, size, packed, when,
           base                                   ? base->name
@@ -53,8 +53,7 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     free(name);
 }
 
-static void put_json_entry(struct json_writer *w, const struct series *s, const struct snapshot *e,
-                           long n)
+static void put_json_entry(struct json_writer *w, const struct series *s, const struct snapshot *e)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
     begin_json(w, NULL, '{');
@@ -63,7 +62,7 @@ static void put_json_entry(struct json_writer *w, const struct series *s, const 
     put_json(w, "kind", json_string(kind_of_entry(e)));
     if (e->state != STATE_ADDING)
         put_json_hex(w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
-    if (n >= 0) put_json(w, "depth", json_integer(n));
+    if (e->depth < DEPTH_LOOSE) put_json_number(w, "depth", e->depth);
     put_json_number(w, "size", e->size);
     put_json_number(w, "packed_size", e->packed_size);
     if (base) put_json(w, "base", json_string(base->name));
@@ -72,7 +71,7 @@ static void put_json_entry(struct json_writer *w, const struct series *s, const 
     end_json(w, '}');
 }
 
-static void print_series_as_json(const struct series *s, const long *counts)
+static void print_series_as_json(const struct series *s)
 {
     struct json_writer w;
     init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -81,7 +80,7 @@ static void print_series_as_json(const struct series *s, const long *counts)
     put_json_number(&w, "every", s->every);
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE) put_json_entry(&w, s, &s->list[i], counts[i]);
+        if (s->list[i].state != STATE_GONE) put_json_entry(&w, s, &s->list[i]);
     end_json(&w, ']');
     end_json_line(&w);
 }
@@ -103,7 +102,7 @@ static char *count_others(const struct series *s)
     return text;
 }
 
-static void print_series(const struct series *s, const long *counts)
+static void print_series(const struct series *s)
 {
     uint64_t size = 0, packed = 0, n = 0;
     int width = 4;
@@ -117,7 +116,7 @@ static void print_series(const struct series *s, const long *counts)
     }
     printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
+        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], width);
     char *others = count_others(s);
     printf("%llu snapshot%s%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
            (unsigned long long)n, n == 1 ? "" : "s", others, (unsigned long long)size,
@@ -128,14 +127,9 @@ static void print_series(const struct series *s, const long *counts)
 int series_list(const struct options *o)
 {
     struct series s;
-    long *counts = NULL;
     int code = open_series(&s, TO_READ, o);
-    if (code == CODE_OK) {
-        counts = count_all_deltas(&s);
-        if (o->json) print_series_as_json(&s, counts);
-        else print_series(&s, counts);
-    }
-    free(counts);
+    if (code == CODE_OK && o->json) print_series_as_json(&s);
+    else if (code == CODE_OK) print_series(&s);
     close_series(&s);
     return code;
 }

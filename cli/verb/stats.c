@@ -174,13 +174,6 @@ static void add_row(struct stats_sum *sum, const struct diff_row *d, const struc
     sum->n_flipped += row->n_flipped;
 }
 
-/* Of a tensor alone. */
-static void sum_row(struct stats_sum *sum, const struct diff_row *d, const struct stats_row *row)
-{
-    memset(sum, 0, sizeof *sum);
-    add_row(sum, d, row);
-}
-
 /* sums: STATS_KINDS of them */
 static void sum_step(struct stats_sum *sums, const struct stats_step *step)
 {
@@ -274,7 +267,8 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
             printf("%*s%*s", n_planes ? (int)(60 + 6 * n_planes) : 31, "removed",
                    n_planes ? 30 : 12, "");
         else {
-            sum_row(sum, row, &step->rows[i]);
+            memset(sum, 0, sizeof *sum); /* of the tensor alone */
+            add_row(sum, row, &step->rows[i]);
             print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
         }
@@ -359,8 +353,8 @@ static void complete_row(struct json_writer *w, void *user, size_t number)
 {
     const struct stats_step *const step = (const struct stats_step *)user;
     const struct diff_row *const row = &step->diff.rows[number];
-    struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
-    sum_row(sum, row, &step->rows[number]);
+    struct stats_sum *sum = (struct stats_sum *)zeroed(1, sizeof *sum);
+    add_row(sum, row, &step->rows[number]);
     put_json_sum(w, sum, (int)lmc_dtype_find(row->item->dtype), step->diff.a != NULL);
     free(sum);
 }

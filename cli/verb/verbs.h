@@ -22,9 +22,6 @@ int compress_directory(const char *path, const struct options *o);
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
                      const struct options *o);
 
-/* Removes what was listed and no more: a file that came later keeps its directories. */
-int remove_listing(const struct listing *l, const char *root);
-
 /* Restores the snapshot at path ("-": standard input) to what -o or its own name says. */
 int restore_file(const char *path, const struct options *o);
 
@@ -80,8 +77,6 @@ int apply_deltas(const struct options *o);
  * CODE_BASE: the base would bring back more; CODE_CORRUPT: something is lost. With --json,
  * salvage.json goes to standard output, and no table. */
 int salvage_file(const struct options *o);
-
-/* Prints every field of the snapshot ("-": standard input). */
 
 /* -- series: each opens the series, which locks it, and closes it -- */
 
