@@ -5,13 +5,13 @@
  *
  * The workers are played by the calling thread: it runs the tasks of each wave one after another,
  * gives each to the worker that is free first, and adds up what the busiest one has to do. Time
- * outside of all waves is serial: planning, index, fingerprints, and the first read and the last write
+ * outside of all waves is serial: planning, index, fingerprints, the first read and the last write
  * of a stream. So are page faults of the library's own buffers, if nothing runs beside them; those
- * of the arrays and of the snapshot were taken before. From memory to memory: by streams, which one task
- * reads and one writes, and from and to arrays. Of five passes the least of each figure. "at least":
- * serial time and the busiest worker of each wave. The last two columns: what the serial share alone
- * would let 8 and 16 workers reach. Neither what memory allows nor what it costs to wake threads is
- * in it. SPDX-License-Identifier: MIT */
+ * of the arrays and of the snapshot were taken before. From memory to memory: by streams, which one
+ * task reads and one writes, and from and to arrays. Of five passes the least of each figure. "at
+ * least": serial time and the busiest worker of each wave. The last two columns: what the serial
+ * share alone would let 8 and 16 workers reach. Neither what memory allows nor what it costs to
+ * wake threads is in it. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #define BENCH "serial"
 #include "measure.h"
