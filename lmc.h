@@ -13713,9 +13713,13 @@ typedef struct lmc__coder {
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave */
+     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
+     * codes */
     uint8_t *read_to;
-    size_t read_size, read_got, read_portion;
+    size_t read_size, read_got, read_portion, read_per_coded;
+    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    const uint8_t *rest;
+    size_t rest_size;
     enum lmc_status read_status;
     int ended;
     /* or NULL; gets the bytes of files so far */
@@ -13938,6 +13942,8 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    if (c->rest_size) memcpy(c->read_to - c->rest_size, c->rest, c->rest_size);
+    c->rest_size = 0;
     while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
         c->read_status =
@@ -13988,6 +13994,10 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     c->done += size;
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
+
+/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
+ * times larger, up to a limit. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 /* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
@@ -16917,6 +16927,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  * (head_size). */
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
+#define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
 
 /* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -16996,7 +17007,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
-    c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
+    /* so that no step waits long */
+    c->read_portion = c->out[c->out_number].size * c->read_per_coded;
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
         const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -17048,12 +17060,12 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
- * for the headers of many small blocks. */
+ * for the headers of many small blocks, and for sections of runs unless they are long. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
-    LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
+    LMC__TRY(lmc__reserve(out, size + size / 16 + (head_size & ~(size_t)4095)));
     /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
      * that have none. */
     if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
@@ -17149,8 +17161,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
  *
  * Else they must stay until this returns; so a wave is encoded, however small. First those that
  * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
- * where they are; the rest waits in carry. */
-static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
+ * where they are. The rest waits in carry; or, if it is at most `room`, before what is read next,
+ * and is written again with that: *kept is its size. */
+static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
+                                       size_t *kept)
 {
     const int is_unknown = lmc__is_size_unknown(w);
     size_t rest = w->carry.size, n;
@@ -17185,6 +17199,12 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         if (n > size) break;
         LMC__TRY(lmc__plan_blocks(w, data, n, &rest));
     }
+    if (size && size <= room) {
+        w->coder.rest = data;
+        w->coder.rest_size = *kept = size;
+        w->left += size;
+        size = 0;
+    }
     LMC__TRY(lmc__encode_wave(w));
     w->carry.size = 0;
     return lmc__append(&w->carry, data, size);
@@ -17195,47 +17215,61 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     w->is_callers = 1;
-    LMC__TRY(lmc__write_span(w, data, size));
+    LMC__TRY(lmc__write_span(w, data, size, 0, NULL));
     w->is_callers = 0;
     return LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer of a line more: at the beginning of a cache line. Copying
- * from whole pages to 8 to 31 bytes above one takes some kernels of x86-64 two to four times as
- * long; malloc gives 16. */
+/* Where a stream's bytes go in a buffer that has LMC__PORTION_ROOM more: behind room for what is
+ * left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31 bytes
+ * above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
+#define LMC__REST_ROOM LMC__WAVE_SIZE
+#define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
 {
-    return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
+    return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
+/* Spans are waves, so that their bytes are in caches; smaller ones would often cut blocks. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
-    const int is_unknown = lmc__is_size_unknown(w);
+    const int is_unknown = lmc__is_size_unknown(w),
+              may_predict = w->options.base || w->origin.read_back || w->options.may_quantize;
     const size_t block =
-        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
+        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
+                            may_predict)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
-    const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
-    uint64_t left = w->left; /* to be read */
+    const uint64_t wave = lmc__get_wave_size(c, block),
+                   known = wave < LMC__MIN_SPAN_SIZE ? LMC__MIN_SPAN_SIZE : wave,
+                   span = is_unknown ? LMC__PENDING_SIZE : known;
+    uint64_t left = w->left,
+             limit = is_unknown ? span : LMC__FIRST_READ_SIZE; /* of the next read */
     unsigned number = 0;
+    size_t kept = 0;
     if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
     c->stream = *stream;
     c->ended = 0;
-    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
-    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left));
+    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__PORTION_ROOM));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(limit, lmc__min64(span, left)));
     while (c->read_size != 0) {
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
-        size_t size;
+        size_t size, before = kept;
         c->read_portion = c->read_size; /* the first, or what no step has read */
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
         left -= size;
-        LMC__TRY(lmc__reserve(next, span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left));
-        if (size) LMC__TRY(lmc__write_span(w, data, size));
+        limit = lmc__min64(4 * limit, span);
+        LMC__TRY(lmc__reserve(next, span + LMC__PORTION_ROOM));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(limit, left));
+        c->read_per_coded = size ? (c->read_size + size - 1) / size : 1;
+        kept = 0;
+        if (size + before)
+            LMC__TRY(lmc__write_span(w, data - before, size + before,
+                                     c->read_size ? LMC__REST_ROOM : 0, &kept));
     }
     lmc__want(c, NULL, 0);
     return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
@@ -17923,8 +17957,6 @@ typedef struct lmc__restorer {
 /* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
  * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* Size of the first read. Each later read is up to four times larger, up to that limit. */
-#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -18008,12 +18040,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size;
-        r->next_room = lmc_block_bound(r->largest);
+        if (r->next_room < lmc_block_bound(r->largest)) r->next_room = lmc_block_bound(r->largest);
         size =
             lmc__min64(r->read_limit,
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -18207,6 +18240,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
+    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;

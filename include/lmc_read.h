@@ -8235,9 +8235,13 @@ typedef struct lmc__coder {
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave */
+     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
+     * codes */
     uint8_t *read_to;
-    size_t read_size, read_got, read_portion;
+    size_t read_size, read_got, read_portion, read_per_coded;
+    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    const uint8_t *rest;
+    size_t rest_size;
     enum lmc_status read_status;
     int ended;
     /* or NULL; gets the bytes of files so far */
@@ -8389,6 +8393,8 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    if (c->rest_size) memcpy(c->read_to - c->rest_size, c->rest, c->rest_size);
+    c->rest_size = 0;
     while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
         c->read_status =
@@ -8439,6 +8445,10 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     c->done += size;
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
+
+/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
+ * times larger, up to a limit. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 /* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
@@ -10490,8 +10500,6 @@ typedef struct lmc__restorer {
 /* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
  * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* Size of the first read. Each later read is up to four times larger, up to that limit. */
-#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -10575,12 +10583,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size;
-        r->next_room = lmc_block_bound(r->largest);
+        if (r->next_room < lmc_block_bound(r->largest)) r->next_room = lmc_block_bound(r->largest);
         size =
             lmc__min64(r->read_limit,
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -10774,6 +10783,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
+    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;

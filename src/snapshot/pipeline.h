@@ -69,9 +69,13 @@ typedef struct lmc__coder {
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave */
+     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
+     * codes */
     uint8_t *read_to;
-    size_t read_size, read_got, read_portion;
+    size_t read_size, read_got, read_portion, read_per_coded;
+    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    const uint8_t *rest;
+    size_t rest_size;
     enum lmc_status read_status;
     int ended;
     /* or NULL; gets the bytes of files so far */
@@ -294,6 +298,8 @@ static void lmc__write_parts(lmc__coder *c)
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
+    if (c->rest_size) memcpy(c->read_to - c->rest_size, c->rest, c->rest_size);
+    c->rest_size = 0;
     while (c->read_got < end && !c->ended && c->read_status == LMC_OK) {
         size_t n = 0;
         c->read_status =
@@ -344,6 +350,10 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     c->done += size;
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
+
+/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
+ * times larger, up to a limit. */
+#define LMC__FIRST_READ_SIZE 65536u
 
 /* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)

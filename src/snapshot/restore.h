@@ -90,8 +90,6 @@ typedef struct lmc__restorer {
 /* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
  * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* Size of the first read. Each later read is up to four times larger, up to that limit. */
-#define LMC__FIRST_READ_SIZE 65536u
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
@@ -175,12 +173,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size;
-        r->next_room = lmc_block_bound(r->largest);
+        if (r->next_room < lmc_block_bound(r->largest)) r->next_room = lmc_block_bound(r->largest);
         size =
             lmc__min64(r->read_limit,
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
         LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
@@ -374,6 +373,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
+    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
