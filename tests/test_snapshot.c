@@ -1275,6 +1275,74 @@ static void test_large_requests(void)
     }
 }
 
+/* A block that a read cuts is copied in front of the next one, up to 512 KiB of it; else it waits
+ * elsewhere. Streams make the file that one call with all bytes makes, whatever is left: nothing,
+ * a byte less than that, all of it, a byte more; also where one stream ends and another goes on. */
+static void test_rests_of_streams(void)
+{
+    static const unsigned log2_blocks[] = {16, 19, 20, 22};
+    /* in front of the tensor. Reads end at 64, 320, 1344 and 2880 KiB: of blocks of 1 MiB are left
+     * there 64, 320, 320 and 832 KiB, less these */
+    static const size_t fronts[] = {0, 1000, (320u << 10) - 1, 320u << 10, (320u << 10) + 1};
+    const size_t size = ((size_t)9 << 20) + 12345;
+    uint8_t *const data = make(size, T_GAUSS, LMC_U8);
+    unsigned workers = 2, i, k, how;
+    lmc_parallel parallel = t_parallel(&workers);
+    for (i = 0; i < 4; i++)
+        for (k = 0; k < 5; k++) {
+            t_memory out[5];
+            memset(out, 0, sizeof out);
+            for (how = 0; how < 5; how++) { /* one call; streams, serial, threads; two of each */
+                const size_t cut = how > 2 ? ((size_t)2880 << 10) + 5 : size;
+                const lmc_sink sink = {t_append, &out[how]};
+                lmc_writer_options options = LMC_DEFAULTS;
+                t_memory in;
+                lmc_writer *writer = NULL;
+                lmc_tensor tensor;
+                lmc_file file;
+                const uint64_t shape = size - fronts[k];
+                const lmc_stream stream = {t_read, &in};
+                memset(&tensor, 0, sizeof tensor);
+                memset(&file, 0, sizeof file);
+                tensor.name = "t";
+                tensor.dtype = "U8";
+                tensor.rank = 1;
+                tensor.shape = &shape;
+                tensor.offset = fronts[k];
+                tensor.size = shape;
+                file.path = "f";
+                file.size = size;
+                file.n_tensors = 1;
+                file.tensors = &tensor;
+                options.log2_block = log2_blocks[i];
+                if (how % 2 == 0 && how) options.parallel = &parallel;
+                memset(&in, 0, sizeof in);
+                in.data = data;
+                in.size = cut;
+                in.piece = how == 1 ? 0 : 100003;
+                t_note("rests of streams, blocks of 2^%u, %u bytes in front, way %u",
+                       log2_blocks[i], (unsigned)fronts[k], how);
+                if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) break;
+                CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+                if (how == 0) CHECK_STATUS(lmc_writer_write(writer, data, size), LMC_OK);
+                else CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
+                if (how > 2) {
+                    CHECK(in.at == cut);
+                    in.size = size;
+                    CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
+                }
+                CHECK(how == 0 || in.at == size);
+                CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+                CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+                lmc_writer_free(writer);
+                CHECK(out[how].size == out[0].size &&
+                      memcmp(out[how].data, out[0].data, out[0].size) == 0);
+            }
+            for (how = 0; how < 5; how++) free(out[how].data);
+        }
+    free(data);
+}
+
 /* What the sink has got is what the writer says that it has. */
 static void test_count_written(void)
 {
@@ -3097,6 +3165,7 @@ int main(int argc, char **argv)
     test_many_paths();
     test_index_limit();
     test_streams();
+    test_rests_of_streams();
     test_large_requests();
     test_count_written();
     test_neighbours();
