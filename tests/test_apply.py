@@ -450,8 +450,8 @@ class Refusals(ApplyCase):
                 (("d1", "whole.lmc"), 1, "whole.lmc: is an LMC file itself"), (("s0", "d1"), 1, "d1: is an LMC file itself"),
                 (("d1", "missing"), 1, "missing: cannot find the target"), (("d1", "pipe"), 1, "is neither a file nor a directory"),
                 (("missing", "s0"), 1, "missing: cannot open it"), (("dir", "s0"), 1, "dir: is a directory"), (("bad", "s0"), 3, "bad: "),
-                (("d1", "dir"), 1, "d1: restores a file, and the target is a directory"),
-                (("tree.lmc", "s0"), 1, "tree.lmc: restores a directory, and the target is a file")):
+                (("d1", "dir"), 1, "d1: restores a file, but the target is a directory"),
+                (("tree.lmc", "s0"), 1, "tree.lmc: restores a directory, but the target is a file")):
             for trust in ((), ("--trust-base",)):
                 self.apply_refuses(*trust, *args, code=code, says=says)
 

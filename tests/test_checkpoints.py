@@ -514,7 +514,7 @@ class Views(Checkpoint):
         for kind in ("torch.ComplexDoubleStorage", "torch.QInt8Storage"):
             self.write("x.pt", torch_file({"odd": (kind, "0", 6, 0, (6,), (1,))}, {"0": data}))
             self.lmc("-f", "x.pt")
-            self.assertIn("which safetensors has not", self.lmc("cat", "--safetensors", "x.pt.lmc", code=1).stderr.decode())
+            self.assertIn("which safetensors does not have", self.lmc("cat", "--safetensors", "x.pt.lmc", code=1).stderr.decode())
 
     def test_conjugated(self):
         pickle = pickled({"w": ("torch.ComplexFloatStorage", "0", 3, 0, (3,), (1,))}).replace(b"\x89NtR", b"\x89N}X\4\0\0\0conj\x88stR")

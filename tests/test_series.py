@@ -324,7 +324,7 @@ class Verbs(SeriesCase):
         weights, moments = bf16(2000), f32(100)
         self.add("a", model(weights, 0))
         self.add("d", checkpoint(weights, moments, 1))
-        self.denies("add", "a.safetensors", code=1, says="has a snapshot a already; give this one another name")
+        self.denies("add", "a.safetensors", code=1, says="already has a snapshot a; give the new one another name")
         self.series("add", "--rm", "a.safetensors")  # is the same
         self.assertFalse(os.path.exists(self.path("a.safetensors")))
         for content, says in ((model(step(weights, self.rng), 0), "differs from its snapshot"), (self.want["a"] + b"x", "longer"), (self.want["a"][:-1], "differs")):

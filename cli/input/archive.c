@@ -36,9 +36,9 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
     if (is_read && memcmp(bytes, start_magic, sizeof start_magic) != 0)
         return fail(CODE_CORRUPT, name, "%s%s", lmc_status_text(LMC_ERR_NOT_LMC),
                     memcmp(bytes, start_magic, 4) == 0
-                        ? ", or one whose line ends were changed on the way: send it as binary data"
+                        ? ", or its line ends were changed when it was sent: send it as binary data"
                     : is_nearly(bytes) || ends_as_snapshot(name)
-                        ? ", or one whose first bytes are damaged: 'lmc salvage' recovers it then"
+                        ? ", or its first bytes are damaged: 'lmc salvage' recovers it then"
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)
         return fail(CODE_CORRUPT, name, "%s", lmc_status_text(status));

@@ -429,7 +429,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
         say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "bases that are not needed: %s%s", list,
-            all_must_be ? "; the first is taken, and what that needs itself" : "");
+            all_must_be ? "; the first one is taken, with the bases that it needs itself" : "");
     free(list);
 }
 

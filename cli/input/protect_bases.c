@@ -40,8 +40,8 @@ int protect_bases(const char *source, const char *output, int may_replace, const
     int code = CODE_OK;
     if (source && find_touched(source, 1, 0, 0, 0, o))
         return fail(CODE_ERROR, source,
-                    "is, holds or belongs to a base, without which deltas are worth nothing: not "
-                    "with --rm");
+                    "is, holds or belongs to a base; deltas cannot be restored without it, so it "
+                    "is not removed: leave --rm out");
     if (!output) return CODE_OK;
     char *directory = directory_of(output);
     if (find_touched(output, 1, may_replace, 0, 0, o) || find_touched(directory, 0, 0, 0, 0, o))

@@ -36,8 +36,8 @@ int check_finished(const char *path, enum exit_code code)
         side = name_journal(full);
         if (lstat(side, &st) == 0)
             result = fail(code, path,
-                          "is left half applied, or lmc apply is at work: finish that first; or, "
-                          "if it was replaced by a whole one since, remove %.300s",
+                          "is left half applied, or lmc apply is at work: finish that first; if "
+                          "the file was replaced since then, remove %.300s",
                           side);
         free(side);
         *strrchr(full, '/') = 0;
@@ -97,8 +97,8 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
         const char *path = l->entries[i].path;
         if (is_temporary_name(path))
             code = fail(CODE_ERROR, root,
-                        "holds '%.300s', an output that lmc is writing, or was when it was killed; "
-                        "wait, or remove it",
+                        "holds '%.300s', which lmc is writing, or left when it was killed; wait "
+                        "until lmc ends, or remove it",
                         path);
         else if (is_side_name(path))
             code = fail(

@@ -66,10 +66,9 @@ static int look_at_delta(struct apply *a, struct delta *d)
                     a->name, d->name);
     if (code == CODE_OK && is_tree_of_files(archive.reader) != a->is_tree)
         code = fail(CODE_ERROR, d->name,
-                    "restores %s; to make that of the target, use lmc -d --base '%.300s' -o with "
-                    "another name",
-                    a->is_tree ? "a file, and the target is a directory"
-                               : "a directory, and the target is a file",
+                    "restores %s; restore it under another name: lmc -d --base '%.300s' -o NAME",
+                    a->is_tree ? "a file, but the target is a directory"
+                               : "a directory, but the target is a file",
                     a->name);
     if (code == CODE_OK) code = check_payload(d->path, a->o);
     if (code == CODE_OK) {
@@ -196,8 +195,7 @@ static int forget_journal(struct apply *a)
 {
     if (a->journal.state == JOURNAL_NONE) return CODE_OK;
     if (a->o->verbosity > 0)
-        say(a->name,
-            "is whole: the side file of an earlier apply, %s, is of no use any more and removed",
+        say(a->name, "is complete; %s, which an earlier apply left, is no longer needed: removed",
             a->journal.path);
     return remove_journal(&a->journal);
 }

@@ -29,9 +29,10 @@ static int check_file(const struct apply *a, const char *full, enum target look)
     struct stat st;
     if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot access it");
     if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
-        return fail(CODE_ERROR, full, "%s would be changed, too; use -f to do that, or copy it",
-                    S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
-                                        : "has other names (hard links), which");
+        return fail(CODE_ERROR, full,
+                    "%s would be changed, too; use -f if that is meant, or give a copy",
+                    S_ISLNK(st.st_mode) ? "is a link: the file that it points to"
+                                        : "has other names (hard links): they");
     int fd = open(full, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
         stat(full, &st) == 0) { /* it gets the delta's mode at the end */

@@ -285,8 +285,8 @@ static int plan_cat(struct extract *e, int has_slice)
                 "with PyTorch");
         if (!resolve_flags(NULL, 0, e->view->dtype, e->view->flags))
             return fail(CODE_ERROR, e->view->name,
-                        "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
-                        "restore the file with -d, and read it with PyTorch",
+                        "PyTorch marks it as conjugated or negated, which lmc does not know of "
+                        "%s; restore the file with -d, and read it with PyTorch",
                         e->view->dtype);
         plan_extract(e, e->view->bits / 8);
         return CODE_OK;
@@ -373,8 +373,8 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
         if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
         else if (lmc_dtype_find(t->dtype) == LMC_AUTO || lmc_dtype_find(t->dtype) > LMC_U64)
             code = fail(CODE_ERROR, t->name,
-                        "has the dtype %s, which safetensors has not; name the tensors that you "
-                        "want, without it",
+                        "has the dtype %s, which safetensors does not have; name only the "
+                        "tensors that you want",
                         t->dtype);
         json_decref(text);
     }

@@ -161,8 +161,8 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
         n_links++;
     return n_links == n ? CODE_OK
                         : fail(CODE_BASE, deltas->name,
-                               "is a delta that needs itself, or another one of them is: the "
-                               "deltas form a loop");
+                               "is in a loop of deltas, each of which needs the next one as "
+                               "its base");
 }
 
 int fold_deltas(const struct options *o)

@@ -297,8 +297,8 @@ static int conclude(const struct salvage *s)
     if (s->wants_base) {
         format_hex(wanted, s->archive.wanted, SHORT_FINGERPRINT);
         return fail(CODE_BASE, name,
-                    "%llu of %llu bytes are not recovered; with its base%s%s, named by --base, "
-                    "%llu tensors more might come back; what did is in %s",
+                    "%llu of %llu bytes are not recovered; with the base%s%s, given by --base, up "
+                    "to %llu tensors more can be recovered. What was recovered is in %s",
                     (unsigned long long)s->lost, (unsigned long long)s->size,
                     s->archive.is_delta ? " " : "", s->archive.is_delta ? wanted : "",
                     (unsigned long long)s->n_with_base, target);

@@ -194,10 +194,10 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
 {
     struct chain chain;
     if (!s->o->remove_source)
-        return fail(CODE_ERROR, s->directory,
-                    "has a snapshot %.250s already%s; give this one another name with --name",
-                    e->name,
-                    e->state == STATE_FORGOTTEN ? ", which is forgotten, but not removed yet" : "");
+        return fail(
+            CODE_ERROR, s->directory,
+            "already has a snapshot %.250s%s; give the new one another name with --name", e->name,
+            e->state == STATE_FORGOTTEN ? " (which is forgotten, but not removed yet)" : "");
     if (e->state == STATE_FORGOTTEN)
         return fail(CODE_ERROR, c->path,
                     "is not removed: its snapshot is forgotten; 'lmc series DIR keep %.250s' "

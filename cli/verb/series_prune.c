@@ -38,7 +38,7 @@ static int apply_rules(struct series *s, unsigned char *marks)
     return n_kept || !n_later ? CODE_OK
                               : fail(CODE_ERROR, s->directory,
                                      "these rules keep no snapshot at all; nothing was changed. To "
-                                     "forget all, name them");
+                                     "forget all snapshots, give their names");
 }
 
 static int mark_names(const struct series *s, enum snapshot_state from, unsigned char *marks)
