@@ -49,7 +49,7 @@ def make_peers():
         row = peer(name)
         rows.append([title, percent(row), "%.2f" % row["encode_gb_s"], "%.2f" % row["decode_gb_s"], *features])
     head = ["bf16 weights", "size", "in, GB/s", "out, GB/s", "reads one tensor", "deltas", "checksums"]
-    return table(head, rows) + "\n\nThe weights of `examples/data` (repeated to %d MB) in memory, on one core, codecs taking turns: lmc.h %s, %s." % (
+    return table(head, rows) + "\n\n`examples/data` (repeated to %d MB) in memory, on one core, codecs taking turns: lmc.h %s, %s." % (
         peer(PEERS[0][0])["bytes"] // 1000000, stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
 
 

@@ -140,11 +140,11 @@ def put_summary(out):
     names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8") if find(bench, part="codec", data=name)]
     tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(bench, part="codec", tier=tier)]
     if names:
-        out("**Size and speed.** One thread, GB/s (compress / decompress), Gaussian data, checksums on:\n")
+        out("**Size and speed.** One thread, GB/s (compress/decompress), Gaussian data, checksums on:\n")
         out("| | size | %s | memcpy |\n|---|---|%s---|" % (" | ".join(tiers), "---|" * len(tiers)))
         for name in names:
             rows = [find(bench, part="codec", data=name, tier=tier, level="default")[0] for tier in tiers]
-            out("| %s | %s | %s | %.1f |" % (name, percent(rows[0]), " | ".join("%.2f / %.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in rows), rows[0]["memcpy_gb_s"]))
+            out("| %s | %s | %s | %.1f |" % (name, percent(rows[0]), " | ".join("%.2f/%.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in rows), rows[0]["memcpy_gb_s"]))
     rows = [row for row in find(peers, data=WEIGHTS) if row["codec"] in SHOWN]
     if rows:
         out("\n**Beside other codecs.** The bf16 weights of `examples/data`, repeated to fill the buffer, one core, taking turns:\n\n| | size | compress GB/s | decompress GB/s |\n|---|---|---|---|")
@@ -166,12 +166,12 @@ def put_summary(out):
     rows = [row for row in find(command, data="N(0, 0.02) BF16") if row["tool"] in ("cp", "lmc", "zstd -1", "zipnn", "lz4")]
     places = list(dict.fromkeys(row["place"] for row in rows))
     if rows:
-        out("\n**The command**, %d MB of Gaussian bf16; compress / restore, GB/s; on a disk until all is on it:\n\n| | threads | size | %s |\n|---|---|---|%s" %
+        out("\n**The command**, %d MB of Gaussian bf16; compress/restore, GB/s; on a disk until all is on it:\n\n| | threads | size | %s |\n|---|---|---|%s" %
             (rows[0]["bytes"] // 1000000, " | ".join(places), "---|" * len(places)))
         for row in find(rows, place=places[0]):
             there = [find(rows, place=place, tool=row["tool"], threads=row["threads"]) for place in places]
             out("| %s | %d | %.1f %% | %s |" % (row["tool"], row["threads"], 100 * row["packed"] / row["bytes"],
-                  " | ".join(" / ".join("%.2f" % (found["bytes"] / found[verb] / 1e9) for verb in ("pack", "unpack")) for found, in filter(None, there))))
+                  " | ".join("/".join("%.2f" % (found["bytes"] / found[verb] / 1e9) for verb in ("pack", "unpack")) for found, in filter(None, there))))
 
 
 def put_part(out, name):
