@@ -71,7 +71,7 @@ def plot_ratio(plt, directory, peers):
         axis.grid(True, which="major", alpha=0.25)
         axis.text(memcpy * 0.95, 1.24, "memcpy", rotation=90, ha="right", va="bottom", fontsize=9, color="grey")
         place_labels(axis, sorted(points, key=lambda point: -point[0]))
-    axes[0].set_ylabel("times smaller", fontsize=11)
+    axes[0].set_ylabel("times smaller (axis from 1.23)", fontsize=11)
     figure.suptitle("bf16 weights on one core: smaller is higher, faster is further right", fontsize=13)
     save(figure, directory, "ratio-speed")
 
