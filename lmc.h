@@ -2342,7 +2342,7 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
  * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
  * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
- * The first part, to the tables of places, is also what SIMDe translates for other machines. */
+ * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2533,7 +2533,7 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
  * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
  * steps double the groups. Each adds the last sum of a group to all of the next:
  *
@@ -2565,7 +2565,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
 /* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below
- * bit 7. For SIMDe, a count that is an operand must be a literal. */
+ * bit 7. The count of SIMDe's slli must be a literal. */
 LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 {
 #if LMC__X86
@@ -2589,8 +2589,8 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, the
- * places in the table. The halves of the result are stored apart. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first: the
+ * table has these places. The halves of the result are stored apart. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -2617,7 +2617,7 @@ LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
 #endif
 
 #if LMC__X86
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
  * quarters 0, 2, 1, 3 of its result are in order:
  *
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
@@ -2638,9 +2638,9 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 }
 #endif
 
-/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
- * of both (0x20), and second the upper ones (0x31). */
+/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+ * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
+ * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2649,7 +2649,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -10357,14 +10357,14 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
- * to decode. The default level adds one if at most a fifth of the elements has changed, or if that
- * saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256 if
- * the delta takes more than n / 16 bits. */
+ * to decode. Levels fast and default add one if at most a fifth of the elements has changed, or if
+ * that saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256
+ * if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
-/* A delta is sparse if at most one element in LMC__SPARSE_ONE_IN has changed. */
+/* Changes are listed if at most one element in LMC__SPARSE_ONE_IN has changed. */
 #define LMC__SPARSE_ONE_IN 20u
 
 /* Elements in each run of the sample, by default. Classes that are found with 4096 elements make
@@ -10399,11 +10399,11 @@ typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;   /* the highest magnitude there is */
+    unsigned last;   /* no magnitude is higher */
     int sparse;      /* changed elements are counted exactly, and coded apart */
     unsigned width;  /* bytes of an element */
     size_t n, total; /* elements of the block, and those that are counted */
-    uint64_t within; /* bits of all of these within octaves */
+    uint64_t within; /* bits of those counted, within half octaves */
 } lmc__merging;
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
@@ -10438,8 +10438,9 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
            (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
-/* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
- * magnitudes, times n / total; and headers of 28 bytes, and 6 bits for each symbol, at least 40. */
+/* Bits that a class of k counted takes in the whole block: its information, k log k - sum of c log
+ * c over the magnitudes, times n / total; headers of 28 bytes; 6 bits for each of 40 or more
+ * symbols. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -10647,7 +10648,7 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 
 /* Estimates the bits that a block of n elements takes without a prediction: the sum over its
  * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for the planes. The
- * classes use the same sample, so both estimates have similar errors. */
+ * delta's estimate uses the same sample, so their errors are similar. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10687,7 +10688,7 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 
 /* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most residuals
  * are zero, it is sparse: one mask says which, instead of every plane. If not, the lowest planes
- * are not grouped if they are noise in spite of the prediction: that would save nothing. */
+ * that are noise, even with the prediction, are not grouped: that would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
@@ -17899,14 +17900,15 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the buffer to read to
- * next still holds one of its blocks, and (3) before a section that refers to this snapshot. Blocks
+ * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
+ * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
+ * end of a stream, or of what done_size covers. Blocks
  * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
  * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
  *
  * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Only at
- * the end, by the index, are names, sizes and fingerprints known to be right. */
+ * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
+ * sizes and fingerprints are known to be right only at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
@@ -18007,7 +18009,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last of these ends are written now. */
+ * the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -18028,8 +18030,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Beside that it writes the bytes that the
- * wave before has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
+/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
+ * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
  * are written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
@@ -18048,7 +18050,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         r->read_limit = 4 * size;
         if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -18153,8 +18155,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: blocks with
- * bytes of two could not be written. */
+ * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
+ * files could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18200,7 +18202,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* runs end with the stream, so it has more files */
+        if (size != 0) /* a run ends within its stream, so there are more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
@@ -18216,7 +18218,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
 {
     const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
-                   n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+                   n_before =
+                       r->total - run->size + offset; /* bytes of the snapshot before this block */
     const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -18315,8 +18318,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked. It gives the CRCs
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
+ * CRCs
  * and fingerprints of files that could not be decoded. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])

@@ -1443,7 +1443,7 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
  * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
  * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
- * The first part, to the tables of places, is also what SIMDe translates for other machines. */
+ * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -1605,7 +1605,7 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
  * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
  * steps double the groups. Each adds the last sum of a group to all of the next:
  *
@@ -1635,7 +1635,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 #endif
 
 #if LMC__X86
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
  * quarters 0, 2, 1, 3 of its result are in order:
  *
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
@@ -1649,9 +1649,9 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
- * of both (0x20), and second the upper ones (0x31). */
+/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+ * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
+ * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -1660,7 +1660,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {

@@ -1907,7 +1907,7 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
  * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
  * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
- * The first part, to the tables of places, is also what SIMDe translates for other machines. */
+ * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2069,7 +2069,7 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
  * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
  * steps double the groups. Each adds the last sum of a group to all of the next:
  *
@@ -2099,7 +2099,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 #endif
 
 #if LMC__X86
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
  * quarters 0, 2, 1, 3 of its result are in order:
  *
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
@@ -2113,9 +2113,9 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
 
-/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
- * of both (0x20), and second the upper ones (0x31). */
+/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+ * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
+ * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -2124,7 +2124,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -10442,14 +10442,15 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the buffer to read to
- * next still holds one of its blocks, and (3) before a section that refers to this snapshot. Blocks
+ * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
+ * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
+ * end of a stream, or of what done_size covers. Blocks
  * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
  * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
  *
  * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Only at
- * the end, by the index, are names, sizes and fingerprints known to be right. */
+ * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
+ * sizes and fingerprints are known to be right only at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
@@ -10550,7 +10551,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last of these ends are written now. */
+ * the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -10571,8 +10572,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Beside that it writes the bytes that the
- * wave before has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
+/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
+ * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
  * are written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
@@ -10591,7 +10592,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         r->read_limit = 4 * size;
         if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -10696,8 +10697,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: blocks with
- * bytes of two could not be written. */
+ * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
+ * files could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -10743,7 +10744,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* runs end with the stream, so it has more files */
+        if (size != 0) /* a run ends within its stream, so there are more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
@@ -10759,7 +10760,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
 {
     const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
-                   n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+                   n_before =
+                       r->total - run->size + offset; /* bytes of the snapshot before this block */
     const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -10858,8 +10860,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked. It gives the CRCs
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
+ * CRCs
  * and fingerprints of files that could not be decoded. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])

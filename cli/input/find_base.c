@@ -84,8 +84,8 @@ static int needs_its_like(const struct place_entry *e)
 }
 
 /* The snapshots with that fingerprint that have one of the ranks. Deltas that change nothing are
- * left out, unless they were given. The caller frees the list. It is a copy, because opening a
- * snapshot may add places, and so move their list. */
+ * left out, unless given and ranks is not ANY_RANK. The caller frees the list. It is a copy,
+ * because opening a snapshot may add places, and so move their list. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {
@@ -121,7 +121,7 @@ static int is_wanted(struct hunt *h, struct base *b, int *code)
     return 0;
 }
 
-/* The directory of a damaged snapshot is searched, too: another copy may need the files there. */
+/* The directory of a damaged snapshot is searched, too: the base of another copy may be there. */
 static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
     struct bases *all = h->o->bases;
@@ -143,7 +143,7 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
     return found;
 }
 
-/* b, if it is the wanted base; of files, the view that is. b may be a damaged snapshot, too. */
+/* If b is the wanted base: b, or of files its view. b may be a damaged snapshot, too. */
 static struct base *try_files(struct hunt *h, struct base *b)
 {
     struct base *view = NULL;
@@ -165,7 +165,7 @@ static struct base *find_given_files(struct hunt *h, int is_archive)
 }
 
 /* The path of the base by the name that the delta records, if it is a file or directory beside the
- * delta. NULL: it is not, or it is a snapshot: those are known already. The caller frees it. */
+ * delta. NULL: none is, or a snapshot, which is known already. The caller frees it. */
 static char *find_name_beside(struct archive *delta)
 {
     const char *const own = path_of_delta(delta);
@@ -222,7 +222,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
-        b = h.visited; /* a loop; but a delta that changes nothing only lacks its base */
+        b = h.visited; /* a loop, unless the delta changes nothing: that lacks its base */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
     if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);
@@ -231,7 +231,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
 
 /* -- in place of a damaged one -- */
 
-/* The file or directory that a snapshot was made from, if it still lies beside it (by name). */
+/* The file or directory that a snapshot was made from, if that name still lies beside it. */
 static struct base *find_source_of(struct base *b, const struct options *o)
 {
     struct base *c = NULL;
@@ -333,7 +333,7 @@ static int is_called(const char *path, const char *name)
     return strncmp(path, name, size) == 0 && (!path[size] || strcmp(path + size, SUFFIX) == 0);
 }
 
-/* Adds which snapshots were searched for the base of the delta `name`: their number, and the
+/* Adds to *text how many snapshots were searched for the base of the delta `name`, and the
  * fingerprint of one if it is the only one or has the base's name. If one has the wanted
  * fingerprint and was not taken, it needs itself as a base, or its damage was reported. */
 static void list_places(char **text, const struct places *p, const char *name,
@@ -369,7 +369,7 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
 {
     char missing[2 * SHORT_FINGERPRINT + 1];
     size_t n;
-    (void)find_places(p, wanted, &n); /* which sorts them */
+    (void)find_places(p, wanted, &n); /* only to sort them */
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
         if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||

@@ -16,7 +16,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
                                    : fail_status(name, status);
 }
 
-/* Whether a tensor will be quantised, anew or again. The snapshot's header tells it. */
+/* Whether any tensor will be quantised, newly or again. The snapshot's header says so. */
 static int may_quantise(const struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
@@ -34,8 +34,8 @@ static int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
-/* While an output is held, lmc looks whether the base is of use: first when so many bytes are
- * written, then at twice as many, and so on. */
+/* While an output is held, lmc looks whether the base is of use: first after this many bytes, then
+ * at twice as many, and so on. */
 #define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
 
 static int uses_base(const struct output *out)
@@ -45,7 +45,7 @@ static int uses_base(const struct output *out)
     return use.predicted_size != 0;
 }
 
-/* As lmc_sink asks; user: an output. Its outlet says why it has failed. */
+/* The sink's write(); user: an output, whose outlet says why it failed. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
     struct output *out = (struct output *)user;
@@ -139,7 +139,7 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
  * of its own, and a window is a whole number of its blocks. */
 #define RECODE_WINDOW ((size_t)16 << 20)
 
-/* What a writer holds in memory of a section that is taken along. */
+/* The largest section that is copied: the writer holds it in memory. */
 #define MOST_OF_A_SECTION ((uint64_t)64 << 20)
 
 /* How many bytes are read next: a window, or less, up to the last tensor that begins in it. */
@@ -246,7 +246,7 @@ static void attach_quantizers(struct members *m)
 }
 
 /* Whether a key is copied. Keys of the format (spec 8.3) describe the old file, and keys of a newer
- * lmc have an unknown meaning. Three are kept: losses with their rules, links, and the origin. */
+ * lmc have an unknown meaning. Three are kept: rules of losses, links, and the origin. */
 static int is_kept(const char *key)
 {
     return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||
@@ -268,8 +268,8 @@ static int copy_all_metadata(const struct archive *a, lmc_writer *writer, const 
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Sections and records that this program does not know. Only sections of content are copied; lmc
- * names the others (R4-56). The writer computes the hashes again. */
+/* Sections and records that this program does not know. Only sections about the content are copied;
+ * lmc reports the others (R4-56). The writer computes the hashes again. */
 static int copy_sections(const struct archive *a, lmc_writer *writer, const struct output *out)
 {
     char kind[5];

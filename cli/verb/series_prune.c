@@ -217,7 +217,7 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* Codes kept deltas again if their base is not kept, from the oldest on. The others still find
+/* Codes kept deltas again if their base is not kept, from the oldest on. Other deltas still find
  * their bases: no file is removed before the last is done, and no chain becomes longer. */
 static int recode_stranded(struct series *s, size_t *n_recoded)
 {
@@ -227,7 +227,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            measure_series(s); /* it has another depth, and what stands on it */
+            measure_series(s); /* its depth changes, and that of its deltas */
             ++*n_recoded;
         }
     return code;

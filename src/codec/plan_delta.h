@@ -53,14 +53,14 @@ typedef struct lmc__delta {
 } lmc__delta;
 
 /* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
- * to decode. The default level adds one if at most a fifth of the elements has changed, or if that
- * saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256 if
- * the delta takes more than n / 16 bits. */
+ * to decode. Levels fast and default add one if at most a fifth of the elements has changed, or if
+ * that saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256
+ * if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
-/* A delta is sparse if at most one element in LMC__SPARSE_ONE_IN has changed. */
+/* Changes are listed if at most one element in LMC__SPARSE_ONE_IN has changed. */
 #define LMC__SPARSE_ONE_IN 20u
 
 /* Elements in each run of the sample, by default. Classes that are found with 4096 elements make
@@ -95,11 +95,11 @@ typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;   /* the highest magnitude there is */
+    unsigned last;   /* no magnitude is higher */
     int sparse;      /* changed elements are counted exactly, and coded apart */
     unsigned width;  /* bytes of an element */
     size_t n, total; /* elements of the block, and those that are counted */
-    uint64_t within; /* bits of all of these within octaves */
+    uint64_t within; /* bits of those counted, within half octaves */
 } lmc__merging;
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
@@ -134,8 +134,9 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
            (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
-/* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
- * magnitudes, times n / total; and headers of 28 bytes, and 6 bits for each symbol, at least 40. */
+/* Bits that a class of k counted takes in the whole block: its information, k log k - sum of c log
+ * c over the magnitudes, times n / total; headers of 28 bytes; 6 bits for each of 40 or more
+ * symbols. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -343,7 +344,7 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 
 /* Estimates the bits that a block of n elements takes without a prediction: the sum over its
  * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for the planes. The
- * classes use the same sample, so both estimates have similar errors. */
+ * delta's estimate uses the same sample, so their errors are similar. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -383,7 +384,7 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
 
 /* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most residuals
  * are zero, it is sparse: one mask says which, instead of every plane. If not, the lowest planes
- * are not grouped if they are noise in spite of the prediction: that would save nothing. */
+ * that are noise, even with the prediction, are not grouped: that would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {

@@ -9,7 +9,7 @@
  * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
  * Most instructions work within each half of 16 bytes; comments say which cross the halves.
  *
- * The first part, to the tables of places, is also what SIMDe translates for other machines. */
+ * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -200,7 +200,7 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. First a
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
  * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
  * steps double the groups. Each adds the last sum of a group to all of the next:
  *
@@ -232,7 +232,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
 
 /* Bit 7 of r[i] = bit `bit` of v[i], by a shift of 16-bit lanes. A neighbour's bits come only below
- * bit 7. For SIMDe, a count that is an operand must be a literal. */
+ * bit 7. The count of SIMDe's slli must be a literal. */
 LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
 {
 #if LMC__X86
@@ -256,8 +256,8 @@ LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, the
- * places in the table. The halves of the result are stored apart. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first: the
+ * table has these places. The halves of the result are stored apart. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -284,7 +284,7 @@ LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
 #endif
 
 #if LMC__X86
-/* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b. Packing works within 16 bytes;
+/* even: r[i] = ab[2 i]; odd: r[i] = ab[2 i + 1]; ab is a, then b. Packing works within 16 bytes;
  * quarters 0, 2, 1, 3 of its result are in order:
  *
  *     a        a0 . a1 . ... a7 .  | a8 .  ... a15 .        . masked out: no 16-bit lane is above
@@ -305,9 +305,9 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 }
 #endif
 
-/* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
- * bytes: `low` has the start of each half's result, `high` its end. So first has the lower halves
- * of both (0x20), and second the upper ones (0x31). */
+/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+ * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
+ * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
 {
     const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
@@ -316,7 +316,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v is one to the left, and for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {

@@ -32,14 +32,15 @@
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the buffer to read to
- * next still holds one of its blocks, and (3) before a section that refers to this snapshot. Blocks
+ * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
+ * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
+ * end of a stream, or of what done_size covers. Blocks
  * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
  * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
  *
  * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Only at
- * the end, by the index, are names, sizes and fingerprints known to be right. */
+ * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
+ * sizes and fingerprints are known to be right only at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
@@ -140,7 +141,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last of these ends are written now. */
+ * the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -161,8 +162,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Beside that it writes the bytes that the
- * wave before has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
+/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
+ * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
  * are written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
@@ -181,7 +182,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         r->read_limit = 4 * size;
         if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -286,8 +287,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: blocks with
- * bytes of two could not be written. */
+ * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
+ * files could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -333,7 +334,7 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* runs end with the stream, so it has more files */
+        if (size != 0) /* a run ends within its stream, so there are more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
@@ -349,7 +350,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
 {
     const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
-                   n_before = r->total - run->size + offset; /* within the run, of the snapshot */
+                   n_before =
+                       r->total - run->size + offset; /* bytes of the snapshot before this block */
     const int is_done = n_before < r->options->done_size;
     lmc__coder *c = &r->coder;
     lmc__buffer *out;
@@ -448,8 +450,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. Then the
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked. It gives the CRCs
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
+ * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
+ * CRCs
  * and fingerprints of files that could not be decoded. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
