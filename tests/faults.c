@@ -53,7 +53,7 @@ enum how { NOTHING, FAIL, END, EINTR_ONCE, SHORT, LOST, GONE, FULL, MEMORY, KILL
 static const char *const how_names[] = {"",     "fail", "end",    "eintr", "short", "lost",
                                         "gone", "full", "memory", "kill",  "tear",  "after"};
 
-static int log_fd = -1, logs_data, has_no_unnamed;
+static int log_fd = -1, logs_data, has_no_unnamed, has_no_links;
 static long number, at;
 static enum how how;
 
@@ -95,6 +95,7 @@ __attribute__((constructor)) static void start(void)
         if (strcmp(text, how_names[i]) == 0) how = (enum how)i;
     logs_data = getenv("FAULTS_DATA") != NULL;
     has_no_unnamed = getenv("FAULTS_NAMED") != NULL;
+    has_no_links = getenv("FAULTS_UNLINKED") != NULL;
     at = getenv("FAULTS_AT") ? atol(getenv("FAULTS_AT")) : 0;
     __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* what came before is not of the program */
 }
@@ -534,7 +535,9 @@ int CALL(linkat)(int from_fd, const char *from, int to_fd, const char *to, int f
 {
     char old[2 * 4096], path[2 * 4096];
     struct call c = begin(NAME, "link", 1);
-    int result = fails(&c) ? -1 : DO(linkat)(from_fd, from, to_fd, to, flags);
+    int result = fails(&c)      ? -1
+                 : has_no_links ? (errno = EPERM, -1)
+                                : DO(linkat)(from_fd, from, to_fd, to, flags);
     end(&c, result, "%s %s", resolve(from_fd, from, old), resolve(to_fd, to, path));
     return result;
 }

@@ -527,7 +527,7 @@ class Views(Checkpoint):
         self.lmc("-t", "x.pt.lmc")
         self.write("x.pt", archive({"data.pkl": pickle.replace(b"ComplexFloat", b"Long"), "byteorder": b"little", "data/0": bytes(data)}))
         self.lmc("-f", "x.pt")
-        self.assertIn("is conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
+        self.assertIn("marks it as conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
 
     def test_names_that_meet(self):
         """Of two tensors with one name neither is given."""

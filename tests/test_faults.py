@@ -150,7 +150,7 @@ class Place:
                 os.utime(self.path(path), ns=(state[path][2], state[path][2]))
             os.chmod(self.path(path), stat.S_IMODE(state[path][1]))
 
-    def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC, named=False):
+    def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC, named=False, unlinked=False):
         env = dict(os.environ, MALLOC_PERTURB_="165", ASAN_OPTIONS="detect_leaks=0")  # who runs out of memory leaves at once
         if number or logs:
             if os.path.exists(self.log):
@@ -164,6 +164,8 @@ class Place:
             env.update(FAULTS_DATA="1")
         if named:
             env.update(FAULTS_NAMED="1")
+        if unlinked:
+            env.update(FAULTS_UNLINKED="1")
         p = subprocess.run([lmc, *args], cwd=self.dir, env=env, input=stdin if stdin is not None else b"", capture_output=True, timeout=120)
         return Result(p.returncode, p.stderr.decode(errors="replace"), p.stdout)
 
@@ -845,6 +847,18 @@ class Unnamed(FaultCase):
                 self.assertEqual(p.code, 0, p.text)
                 state, left = without_temporaries(self.place.take())
                 self.assertEqual((normal(state), left), (scenario.new, {}))
+
+
+    def test_apply_where_links_are_refused(self):
+        """Its side file is a copy then. What is recorded goes there: killed, apply goes on."""
+        for scenario in [s for s in SCENARIOS if s.name == "apply"]:
+            scenario.prepare(self.place)
+            points = [number for number, _, _, changes in scenario.calls if changes]
+            for number in points:
+                self.place.put(scenario.whole_old)
+                p = scenario.run(number=number, how="after", unlinked=True)
+                self.assertEqual(p.code, -9)
+                self.assertIsNone(scenario.judge("after", "name", p), "%d: %s" % (number, p.text))
 
 
 class PowerCuts(FaultCase):

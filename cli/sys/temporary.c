@@ -230,11 +230,13 @@ int open_scratch(const char *beside, int *fd)
     char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
+    lock_temporary(); /* no signal ends lmc before its name is gone */
     *fd = mkstemp(path);
     if (*fd >= 0) unlink(path);
     else
         code = fail_errno(directory, errno,
                           "cannot put a scratch file there; TMPDIR names another directory for it");
+    unlock_temporary();
     free(path);
     free(directory);
     return code;

@@ -294,7 +294,7 @@ int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
 static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
-    int code = open_output(&out, j->path, NULL, 1), error, fd;
+    int code = open_output(&out, j->path, NULL, 1), error, fd = -1;
     struct attributes a = {0};
     if (code != CODE_OK) return code;
     j->capacity = (capacity + 4095) / 4096 * 4096;
@@ -302,18 +302,20 @@ static int create_journal(struct journal *j, uint64_t capacity)
     store_number(j->header + 32, j->capacity, 8);
     store_number(j->header + 508, lmc_crc32c(0, j->header, 508), 4);
     error = write_output(&out, j->header, JOURNAL_HEADER_SIZE);
-    fd = dup(out.fd);
-    if (error || fd < 0) {
-        code = fail_journal(j, error ? error : errno, "cannot write it");
+    if (error) {
+        code = fail_journal(j, error, "cannot write it");
         discard_output(&out);
         return code;
     }
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
+    /* by its name: a copy of the output may have got that */
+    if (code == CODE_OK && (fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0)
+        code = fail_journal(j, errno, "cannot write it");
     if (code != CODE_OK && j->fd < 0) /* it may have its name already, but nothing has begun */
         unlink(j->path);
-    if (code != CODE_OK || j->fd >= 0) close(code != CODE_OK ? fd : j->fd);
+    if (code == CODE_OK && j->fd >= 0) close(j->fd);
     if (code == CODE_OK) j->fd = fd;
     j->number = 0;
     return code;
