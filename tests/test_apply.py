@@ -761,13 +761,13 @@ class Interruptions(ApplyCase):
         if self.read("same") != self.read("d1"):
             self.apply_refuses("same", "t", code=4, says="first finish first.lmc")
         self.put("t", other[0])  # replaced by what `other` is for
-        self.apply("other", "t", says="t: is whole: the side file of an earlier apply")
+        self.apply("other", "t", says="t: is complete; ")
         self.holds("t", other[1])
         self.assertFalse(os.path.exists(self.side()))
         for content in (base, result):  # replaced by what the interrupted delta is for, or makes
             self.put("t", content)
             self.write(".t.lmc-apply", self.side_file([], n_start=len(base) if content is base else 0))
-            self.apply("d1", "t", says="t: is whole: the side file of an earlier apply")
+            self.apply("d1", "t", says="t: is complete; ")
             self.holds("t", result)
             self.assertFalse(os.path.exists(self.side()))
         self.put("t", b"quite another thing")
@@ -856,7 +856,7 @@ class Interruptions(ApplyCase):
         self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which showed only after ")
         self.apply_refuses("d1", "t", code=4, says="it was left half applied and changed since")
         self.put("t", base)
-        self.apply("d1", "t", says="is whole")
+        self.apply("d1", "t", says="is complete")
         self.holds("t", result)
 
     def test_links_made_meanwhile(self):

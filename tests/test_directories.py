@@ -492,7 +492,7 @@ class Small(Case):
         """It said 250 bytes for each file, and 45 for a tensor."""
         with open(os.path.join(os.path.dirname(LMC), "../docs/format.md"), encoding="utf-8") as f:
             said = re.search(r"A file of one byte takes (\d+)\. In a directory, a file takes (\d+) bytes more than its content, or (\d+) to (\d+) "
-                             r"if there are 24 or more \(of names of a few letters\)\. A small tensor takes some (\d+) bytes", " ".join(f.read().split()))
+                             r"if there are 24 or more files \(with names of a few letters\)\. A small tensor takes some (\d+) bytes", " ".join(f.read().split()))
         alone, few, least, most, tensor = map(int, said.groups())
 
         def size(name):

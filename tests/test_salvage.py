@@ -222,9 +222,9 @@ class Salvage(Case):
         self.check(json.loads(self.read("out/salvage.json")), want)
         self.check(self.salvage(delta, "--search", "c", says="its base is c/1.lmc"), want)
         self.check(self.salvage(flipped(delta, 40), "--search", "c", says="its base is c/1.lmc"), want)  # the index names it
-        self.check(self.salvage(delta, "--no-search", code=4, says="named by --base"), want)
+        self.check(self.salvage(delta, "--no-search", code=4, says="given by --base"), want)
         os.remove(self.path("c/0.lmc"))
-        self.check(self.salvage(delta, "--search", "c", code=4, says="named by --base"), want)
+        self.check(self.salvage(delta, "--search", "c", code=4, says="given by --base"), want)
 
     def test_base_is_damaged(self):
         """A block that the base has lost costs what is coded against it, and nothing else: in each link of the chain."""

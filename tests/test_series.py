@@ -773,7 +773,7 @@ class Refusals(SeriesCase):
         try:
             while os.stat(self.path("d")).st_mtime_ns == start:
                 time.sleep(0.01)
-            self.series("add", "--rm", "d", code=1, says="d: was changed meanwhile, and is not removed; its snapshot, as it was before, is kept as d")
+            self.series("add", "--rm", "d", code=1, says="d: was changed meanwhile, and is not removed; its snapshot, as it was before, is kept as s/d.lmc")
         finally:
             touches.kill()
             touches.wait()
@@ -1100,7 +1100,7 @@ class Watch(SeriesCase):
             for args in ([], ["--rm"]):
                 self.once(*args, says="in/d: is open for writing by another program, and is left until that is done")
                 self.assertEqual(list(self.listed()), ["f"])
-            self.series("add", "--rm", "in/d", code=1, says="in/d: is open for writing by another program, and is not removed; its snapshot is kept as d")
+            self.series("add", "--rm", "in/d", code=1, says="in/d: is open for writing by another program, and is not removed; its snapshot is kept as s/d.lmc")
             self.assertEqual(self.read("in/d/optimizer.bin"), b"half")
             writer.write(b", and the rest")
         self.once("--rm", code=1, says="in/d/optimizer.bin: is longer than its snapshot; nothing was removed")
