@@ -190,7 +190,7 @@ class Fold(Chain):
             self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
         self.refuses("fold", "--no-search", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "-o", "x.lmc", code=4, says="is in a loop of deltas")
         self.lmc(self.lay_out(3), "--base", "s02", "-o", "3-of-2.lmc")
-        self.refuses("fold", "--no-search", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="is in a loop of deltas")
+        self.refuses("fold", "--no-search", "--base", "s00.lmc", "2-of-1.lmc", "1-of-2.lmc", "3-of-2.lmc", "-o", "x.lmc", code=4, says="form a loop")
 
     def test_what_changes_nothing(self):
         self.lmc("--base", "s01.lmc", "--base", "s00.lmc", self.lay_out(1), "-o", "same.lmc")
