@@ -851,14 +851,17 @@ class Unnamed(FaultCase):
 
     def test_apply_where_links_are_refused(self):
         """Its side file is a copy then. What is recorded goes there: killed, apply goes on."""
-        for scenario in [s for s in SCENARIOS if s.name == "apply"]:
+        for scenario in [s for s in SCENARIOS if s.name in ("apply", "apply_directory", "apply_two")]:
             scenario.prepare(self.place)
-            points = [number for number, _, _, changes in scenario.calls if changes]
+            self.place.put(scenario.whole_old)
+            self.assertEqual(scenario.run(logs=True, unlinked=True).code, 0)
+            with open(self.place.log) as f:
+                points = [int(line.split(" ")[0]) for line in f if line.split(" ")[1] in ("write", "name")]
             for number in points:
                 self.place.put(scenario.whole_old)
                 p = scenario.run(number=number, how="after", unlinked=True)
                 self.assertEqual(p.code, -9)
-                self.assertIsNone(scenario.judge("after", "name", p), "%d: %s" % (number, p.text))
+                self.assertIsNone(scenario.judge("after", "name", p), "%s %d: %s" % (scenario.name, number, p.text))
 
 
 class PowerCuts(FaultCase):
