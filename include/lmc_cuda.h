@@ -2316,9 +2316,8 @@ static const char *const lmc__cuda_text[] = {
     "/* The headers of n blocks at any addresses, side by side. */\n",
     "extern \"C\" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)\n",
     "{\n",
-    "    const u32 size = 24;\n",
-    "    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < size * n; i += gridDim.x * 256)\n",
-    "        headers[i] = *(const u8 *)(blocks[i / size] + i % size);\n",
+    "    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < HEADER * n; i += gridDim.x * 256)\n",
+    "        headers[i] = *(const u8 *)(blocks[i / HEADER] + i % HEADER);\n",
     "}\n",
     NULL,
 };

@@ -20,11 +20,11 @@ static const char *find_near_tensor(const struct archive *a, const char *name)
 
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name, const char *file)
 {
-    const char *const near = file ? NULL : find_near_tensor(a, name);
     if (status == LMC_ERR_AMBIGUOUS)
         return fail(CODE_ERROR, a->name,
                     "has a tensor '%.200s' in several files; choose one with --file", name);
     if (status != LMC_ERR_NOT_FOUND) return fail_archive(a, status);
+    const char *const near = file ? NULL : find_near_tensor(a, name);
     if (near)
         return fail(CODE_ERROR, a->name, "has no tensor '%.200s'; did you mean '%.200s'?", name,
                     near);

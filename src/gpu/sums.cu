@@ -75,7 +75,6 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
 /* The headers of n blocks at any addresses, side by side. */
 extern "C" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)
 {
-    const u32 size = 24;
-    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < size * n; i += gridDim.x * 256)
-        headers[i] = *(const u8 *)(blocks[i / size] + i % size);
+    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < HEADER * n; i += gridDim.x * 256)
+        headers[i] = *(const u8 *)(blocks[i / HEADER] + i % HEADER);
 }
