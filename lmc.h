@@ -13069,9 +13069,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
- * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
- * of an array in a buffer are as aligned as malloc's. */
+/* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
+ * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
+ * malloc aligns. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -13092,8 +13092,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
- * `next` are set up, or freed, at once. */
+/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
+ * `first` to the one before the member `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -13108,8 +13108,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
- * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
+/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
+ * appending n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -13145,22 +13145,21 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
+ * of 256 KiB, and names and dtypes.
  *
- *     state   the digest of all whole blocks of 64 bytes so far
- *     block   the bytes behind those: size % 64 of them
- *     size    all bytes so far
+ *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
+ *     size % 64 bytes size number of bytes so far
  *
- * The state is by value: a copy of it goes on by itself. */
+ * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
-/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
- * 180-4, 5.3.3). */
+/* The initial state: the first 32 bits after the binary point of the square roots of the first 8
+ * primes (FIPS 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -13169,10 +13168,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
- * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
- * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
+/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
+ * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
+ * moves v down by one element, which renames the variables, and makes two new values: a from all, e
+ * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -13209,7 +13208,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
+/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -13223,7 +13222,7 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* The next `size` bytes: a number, little-endian. */
+/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -13231,21 +13230,21 @@ static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
     lmc__sha256_update(sha, bytes, size);
 }
 
-/* A string, behind its length as such a number. */
+/* Takes the length of the text, as a number of `size` bytes, and then the text. */
 static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 {
     lmc__sha256_number(sha, strlen(text), size);
     lmc__sha256_update(sha, text, strlen(text));
 }
 
-/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+/* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
- * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
- * taken first, as padding counts in size, too. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
+ * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
+ * is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -13260,7 +13259,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+/* Ends a digest and keeps only its first bytes: a fingerprint (spec 7). */
 static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
@@ -13270,18 +13269,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
- * and the size of an element. */
+/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
+ * size of an element as constants. */
 
-typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
-/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
+/* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
+ * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
- * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
- * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
- * leaves, until it fits. */
+ * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
+ * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
+ * again. Each step copies one element to spare and sifts it down from `root`: larger children move
+ * up until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -13306,8 +13305,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
- * high. Those for which it is 1 must stand before the others. */
+/* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
+ * high. Binary search: all numbers for which it is 1 must come before all others. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -13321,31 +13320,32 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
- * hashes of its content (hashes.h).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
+ * of its content (hashes.h).
  *
- * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
- * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
- * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
+ * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
+ * tensor:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
- * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
- * file without tensors counts as one tensor of bytes. */
+ * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
+ * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
+ * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
+ * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
-    uint64_t sum; /* this and crc if in_tensor */
+    uint64_t sum; /* sum and crc are set only if in_tensor */
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of all pieces of one block and one file, in the first of them; 0 in the others */
+    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
+    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -13355,19 +13355,19 @@ typedef struct lmc__digester {
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
+    size_t tensor;        /* that is being absorbed, or comes next */
     uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
-     * when the file ends; there is room. content, outside: the state of both */
+    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
+     * all bytes outside of tensors (state: outside). It has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
-    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
+    uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins. The type tells its digest from that of a file or a directory. */
+/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -13378,7 +13378,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
+/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -13386,7 +13386,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Hashes are wanted, too, of a file that has begun. */
+/* Turns on the hashes of content, right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -13395,7 +13395,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* What sha has taken is complete; it begins anew. */
+/* Appends the hash of what sha has taken, and begins the next one. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -13404,7 +13404,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -13418,8 +13418,8 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
- * between two. Tensors of no bytes have no pieces. */
+/* The next piece, of at most max > 0 bytes. It ends at the latest where a leaf, a tensor, or the
+ * gap between two tensors ends. Empty tensors have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *const tensors = d->file->tensors, *t;
@@ -13432,7 +13432,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
     piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
     if (t) start = t->offset;
-    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or the end of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -13450,8 +13450,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors counts as a U8 tensor; its size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -13474,9 +13474,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
- * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
- * that nothing more of them comes. */
+/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
+ * data. First finishes the tensors that end before this piece, empty ones included. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -13492,7 +13491,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const u
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next bytes of the file, all pieces so far being absorbed. */
+/* Plans and absorbs the next bytes of the file. All planned pieces must have been absorbed. */
 LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
                                    size_t size)
 {
@@ -13516,11 +13515,11 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
- * finds the index. */
+/* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
+ * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_fingerprint: NULL if there is none. */
+/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
@@ -13537,7 +13536,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
-/* Of an index at that place, up to the trailer. */
+/* The index begins at index_at and ends where the trailer begins. */
 static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
                              const lmc__kernels *k)
 {
@@ -13552,14 +13551,15 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
+/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
+ * zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -13570,15 +13570,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
- * is called one, and not damaged, whatever else its header has become:
+/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
+ * version is not called damaged, even if that version changes the rest of the header:
  *
  *     0  magic                       16  features        48  reserved
  *     8  version                     24  of no matter    60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * A feature that is not known could change what the file means, so it is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -13606,7 +13606,7 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* What to say of an input that ends within its header, of which size bytes are there. */
+/* The error for an input that ends within its header, after size bytes. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
@@ -13614,7 +13614,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Of a header that was checked. The other members stay as they are. */
+/* Sets the members that the header tells. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -13635,12 +13635,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size:
+/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * The size of the file tells one that was cut and continued by another. */
+ * The size of the file finds a file that was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -14046,27 +14046,27 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
- * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
- * no input makes it slower than n log n. */
+/* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
+ * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
-/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
+/* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* where it is, of those that are searched */
-    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
+    size_t file_number;         /* of the file, or of the tensor's file */
+    const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
+/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file if one of them has none. */
+/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -14083,7 +14083,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* Of sorted items: equal names are neighbours. */
+/* For sorted items, in which equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -14092,8 +14092,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
- * lies does not count. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
+ * a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -14112,8 +14112,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that is not before name, or one of that in a file before
- * file_number. */
+/* The first of n sorted items that has this name in file file_number or a later file, or comes
+ * after these. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -14131,7 +14131,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
+/* The items of a file (spec 7.2): its tensors, or the file itself if it has no tensors. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -14146,12 +14146,12 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
- * table. The two lowest bits of a place say what is known of the path: */
+/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
+ * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
+ * often. The two lowest bits of an entry say what is known about the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
-    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
 };
 
 typedef struct lmc__path_set {
@@ -14159,7 +14159,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The place of the path with these bits, or the free one where it should be. */
+/* The entry of the path with these bits, or the free entry where it belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -14169,7 +14169,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -14185,7 +14185,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* Notes what the path is whose bytes sha has taken so far. */
+/* Adds a path, with flags that say what it is. sha has taken the bytes of the path. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -14195,7 +14195,7 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    /* R4-25: no entry twice; R4-26: only directories have paths below them */
     LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
     LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
     LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
@@ -14204,8 +14204,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
- * those of the path before, so only directories whose names end behind them are noted. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
+ * of the path before, so only the directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -14226,19 +14226,19 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of. Checks come before use, field by field. */
+/* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
+ * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
+ * bodies consist. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
-/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+/* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
+ * Head_CRC has a place before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -14256,11 +14256,11 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* A letter of ASCII of that case. */
+/* ASCII letters of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
-/* A kind is four letters, digits or spaces, the first a letter. */
+/* A kind is four letters, digits or spaces, and begins with a letter. */
 static int lmc__is_kind_valid(const char *kind)
 {
     unsigned i;
@@ -14271,7 +14271,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What a reader may ignore if it does not know it. */
+/* A reader may ignore an ancillary section that it does not know. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -14288,7 +14288,7 @@ static int lmc__is_known_kind(const lmc__section *section)
            lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
 }
 
-/* Reads a section's header at p: of a kind that is known, or ancillary. */
+/* Reads and checks a section's header at p. */
 LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                                   const lmc__kernels *k)
 {
@@ -14305,15 +14305,15 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
- * lmc__left that they are there. */
+/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
+ * lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-/* Where the next size bytes are. */
+/* Advances over size bytes, and returns where they begin. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -14331,8 +14331,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
- * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
+ * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -14356,7 +14356,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size, at most max, and as many bytes. */
+/* A size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -14368,8 +14368,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
- * of tag. This version knows none; those of an odd tag nobody may pass over. */
+/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
+ * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -14422,36 +14422,36 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
- * that they make.
+/* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
+ * put_files.h writes them.
  *
- * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
- * follow cut that, and may cross from one file to the next. Most streams are one file.
+ * The files of one FILE section, one after another, are a *stream*. The runs that follow the
+ * section cut the stream, and may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * A name is told by what it shares with that of an earlier entry of the section. */
+ * An entry stores only the part of its name that an earlier entry of the section does not have. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
-    size_t stream;    /* that it is a part of, */
-    uint64_t start;   /* and where in that it begins */
+    size_t stream;    /* the number of its stream */
+    uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
+    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
     int is_unread;
     size_t unread_at;
-    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
-     * where all ends. */
+    /* After the first use of its header text (texts.h): where the text of each tensor begins, and
+     * where the last one ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
-    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;           /* the section does not tell the size */
+    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
+    int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
@@ -14459,7 +14459,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* extension records, which this version passes over */
+    int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -14480,7 +14480,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-/* One more stream, without files. */
+/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -14490,7 +14490,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
     return LMC_OK;
 }
 
-/* One more file, of the last stream, of which nothing is known. */
+/* Adds a file to the last stream; all of its facts are zero. */
 static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
@@ -14521,8 +14521,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
- * the first file that does not end before it. */
+/* The number of the file that has byte `position` of the stream, or of the first file after it if
+ * position is the end. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -14536,8 +14536,8 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file lies below the directory that it is restored to. */
+/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file is always below the directory to which it is restored. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, n, start = 0; /* of the component */
@@ -14552,13 +14552,13 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow. */
+/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+ * division has a rest, or the size is too large. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* then the others do not matter */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -14571,9 +14571,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: lmc__append_tensors must take
- * LMC_AUTO for it. */
+/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
+ * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
+ * must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -14581,27 +14581,27 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- a FILE body -- */
 
-/* While the entries of a body are parsed: twice, by the same functions. The first time they are
- * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
- * is known then. The second time they are copied, and compared with each other. */
+/* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
+ * counts them, and checks that they are complete and that their fields are within their limits. The
+ * second pass copies them, and checks the rules that compare entries. */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
-     * of shapes. */
+    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
+     * each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
-    /* Where they go. items: of the tensors' names. */
+    /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
     lmc__item *items;
     uint64_t *words;
     char *chars;
-    /* the path of the file before, or "" */
+    /* the path of the previous file, or "" */
     const char *path;
     size_t path_size;
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Bytes go to the strings. Returns where they begin. */
+/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -14610,8 +14610,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
- * is that of its shape; of others nobody can tell. */
+/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
+ * shape; only other dtypes have the field Size. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -14627,7 +14627,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
         LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* a known dtype is not a string */
             LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
                        memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
@@ -14647,9 +14647,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
- * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
- * reference is the entry so many before; 0: none. */
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
+ * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
+ * overlap. Back: the reference is Back entries before this one; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -14718,8 +14718,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
- * says so, and its tensors. The first bytes of the path are those of the file before. */
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
+ * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -14774,13 +14774,13 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     return LMC_OK;
 }
 
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, in order of falling alignment:
+/* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
+ * one allocation, sorted by alignment:
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
- * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
+ * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -14815,7 +14815,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -14824,8 +14824,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a file, and a nameless file is
- * alone. */
+/* The rules for all files together: no path twice, none below a regular file, and an empty path
+ * only if the snapshot has one file. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -14843,7 +14843,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     return LMC_OK;
 }
 
-/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+/* Adds the next FILE body. If the body is refused, the list stays as it was, except l->paths. */
 LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
@@ -14855,9 +14855,9 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
+/* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+/* The Loss that is written for a tensor; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
 #ifndef LMC_NO_ENCODER
@@ -14866,7 +14866,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
+/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -14879,7 +14879,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share, from a and b on by step: at most 255, and n. */
+/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -14895,10 +14895,10 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
+/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of t smallest; n: entries before it. */
+/* The reference that makes the entry of t smallest. n: number of entries before t. */
 static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
@@ -14924,8 +14924,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
- * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
+ * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -14966,7 +14966,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot express is refused here; the parser checks the rest. */
+/* Refuses only what an entry cannot express. The parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -14987,8 +14987,8 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here (lmc__list_files). */
+/* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
+ * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -15023,25 +15023,25 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
 
 LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
     return lmc__append_file_entry(out, file, 0);
 }
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it.
+/* The header text of a file (spec 4.3): its tensor entries, in the form in which safetensors writes
+ * them into a file's header. It predicts runs of Prediction 2.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
- * that are wanted: so any bytes of it take time in proportion to their number, and that of at
- * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+ * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
+ * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
+ * one byte of a tensor's text of 66,322 bytes (R9-7). */
 
-/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+/* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
 
-/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+/* Output of a text: its bytes [from, to) are copied to dst. at: bytes that were made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;
     uint8_t *dst;
@@ -15070,8 +15070,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
- * stands for its name there. */
+/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+ * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
 {
@@ -15094,9 +15094,9 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
+/* For one tensor. name_size is stored because names may be long and are read in small pieces. */
 typedef struct lmc__text_entry {
-    uint64_t start; /* of its text */
+    uint64_t start; /* of the tensor's text */
     size_t name_size;
 } lmc__text_entry;
 
@@ -15105,7 +15105,7 @@ static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
     return (const lmc__text_entry *)(const void *)f->text_at.data;
 }
 
-/* Finds where the text of each tensor begins; the last entry is where all ends. */
+/* Finds where the text of each tensor begins. The last entry says where the whole text ends. */
 LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
 {
     lmc__text_entry entry;
@@ -15126,7 +15126,7 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
     return LMC_OK;
 }
 
-/* Bytes of the file's header text. */
+/* *size: bytes of the file's header text. */
 static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 {
     if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
@@ -15134,8 +15134,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
- * them. */
+/* Copies bytes [offset, offset + size) of the file's header text, which must have them. Call
+ * lmc__get_text_size first. */
 LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
                                      size_t size)
 {
@@ -15154,38 +15154,38 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* == snapshot/runs.h =========================================================================== */
 
-/* RUN bodies (spec 4.2), both ways. */
+/* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
+/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
+ * it in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
+    uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
+    /* 0: the prediction is zeros. Else 1 plus the number of the item of the base, or of the file if
+     * the prediction is of this snapshot */
     uint32_t base;
 } lmc__segment;
 
-/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+/* A run, as its RUN body describes it. It begins where the previous run of its stream ends. */
 typedef struct lmc__run {
     uint64_t start; /* within the stream */
     uint64_t size;
     size_t block_size;   /* decoded bytes of each block but the last */
     uint64_t n_blocks;   /* at most 2^32 - 1 */
-    size_t stream;       /* its number */
+    size_t stream;       /* number of its stream */
     unsigned prediction; /* LMC__PREDICT_... */
-    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    unsigned conversion; /* enum lmc_conversion, of LMC__PREDICT_OWN */
+    /* its first segment in a buffer for the segments of many runs; LMC__PREDICT_ZERO has none */
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
     int has_records;
 } lmc__run;
 
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+/* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
 static int lmc__is_own_prediction(const lmc__run *run)
 {
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
@@ -15198,7 +15198,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Of a run whose segments were appended to that buffer, which may have moved. */
+/* Sets run->segments again after the buffer that has them may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -15210,7 +15210,7 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
  *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction, sizes within the format's limits. */
+ * Checks that the prediction is known, and that sizes are within the limits of the format. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
     uint64_t block_size;
@@ -15234,8 +15234,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the item or file of the last segment
- * that has one, -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
+ * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -15255,10 +15255,10 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     return LMC_OK;
 }
 
-/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
- * that grows in proportion to the body. They are as many as the body says, and end where the run
- * does, within the stream. Whether what predicts them is there is not checked here. */
+/* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
+ * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * so memory is in proportion to the body. Checks that the segments end where the run ends, within
+ * the stream. It does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -15300,14 +15300,14 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     return LMC_OK;
 }
 
-/* Decoded bytes of a block: the last has what is left. */
+/* Decoded bytes of a block. The last block has the rest. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
 #ifndef LMC_NO_ENCODER
-/* A RUN body. */
+/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;
@@ -15334,8 +15334,7 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 
 /* == snapshot/index_entries.h ================================================================== */
 
-/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
- * grow.
+/* The bodies of the sections INDX (spec 8.2) and BLKS (8.1): their layout, and how they are built.
  *
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
@@ -15346,23 +15345,23 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
- * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, fingerprints.
+ * The *facts* of a file are known only at its end: its size if the section does not tell it, its
+ * CRC, its fingerprints.
  *
- * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
+ * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
+ * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
- * until the file has ended. The entry of a run is made when its blocks are there: then it is known
- * how large they are. */
+/* The bodies while they are built, without metadata. The head stays zero until the end, and the
+ * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
+ * their size. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows; /* the body; that of BLKS */
-    lmc__buffer run_body;      /* of the run at hand */
-    uint64_t limit;            /* on the size of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    size_t facts_at;           /* in entries, of the file at hand */
+    lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
+    lmc__buffer run_body;      /* of the current run */
+    uint64_t limit;            /* on the sum of the sizes of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -15394,7 +15393,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* The blocks of the run at hand, if there is one, are all there. */
+/* Ends the current run, if there is one: all of its blocks were indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -15403,7 +15402,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* The next section, with its body; of an ancillary one only its size counts. */
+/* Adds the next section. Of an ancillary section only the size is used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -15416,13 +15415,13 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its fingerprints. */
+/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
 }
 
-/* Room for the facts of files whose section was the last entry. */
+/* Makes room for the facts of the files of the last FILE entry. */
 static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
                                         const lmc__stream *stream)
 {
@@ -15437,14 +15436,14 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
- * it is told anew before each wave is absorbed. */
+/* Tells the digester where to write the fingerprints of the current file. Call this before each
+ * wave is absorbed, because the place moves when the index grows. */
 static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -15455,7 +15454,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of d's file was absorbed: its facts are known now. */
+/* Writes the facts of a file, all of which was absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -15479,8 +15478,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* items: the names and fingerprints of all files and tensors, which point into the list; then the
- * snapshot's fingerprint, which is made of them. */
+/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
+ * and computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -15493,14 +15492,14 @@ static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__list
 }
 
 typedef struct lmc__metadata_entry {
-    size_t key_at; /* in the keys, NUL-terminated */
+    size_t key_at; /* where in the buffer `keys` the key begins, NUL-terminated */
     const uint8_t *value;
     size_t size;
 } lmc__metadata_entry;
 
-/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. keys NULL: they are only checked. */
+/* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
+ * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
+ * stay where they are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -15531,14 +15530,14 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. Slow, so only if the caller asks.
+/* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
+ * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+ * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
@@ -15550,14 +15549,14 @@ static uint64_t lmc__count_hashes(const lmc__listing *l)
     return n;
 }
 
-/* A body that says what its hashes are. */
+/* Whether the body has hashes of the algorithm that this library knows. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
     static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
+/* -- Snapshot_Hash: the SHA-256 of a canonical text that describes the whole snapshot -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -15575,7 +15574,7 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* hash: the file's first one; the others follow. */
+/* hash: the first hash of the file; the others follow it. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
     unsigned form = 0;
@@ -15595,8 +15594,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
- * count. */
+/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15608,8 +15606,8 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+ * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
                                                     const uint8_t *metadata, uint32_t n,
@@ -15625,7 +15623,7 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
+    lmc__sort_items(item, l->n_files); /* paths are unique, so fingerprints are not compared */
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC content 1", 14);
     lmc__sha256_number(&sha, l->n_files, 8);
@@ -15636,8 +15634,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
- * is of them and of this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and that
+ * its Snapshot_Hash is right. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -16070,20 +16068,20 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* What random access may cost, and what it remembers so that it costs less.
+/* Bounds the work of random access, and caches decoded bytes so that it does less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
- * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
+ * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
  *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
+ *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
+ *    from front to back, at up to four places in turns, decode each block once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
- *    lowest, so the bound holds for the chain. */
+ *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
+ *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
+ *    the first base, so the bound holds for the whole chain. */
 
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes. */
+/* A window holds one block of which a request needed only a part. It grows up to this size while
+ * neighbours are read one after another. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -16091,7 +16089,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 typedef struct lmc__window {
     size_t stream;
     uint64_t start;
-    uint64_t used; /* when it was used last */
+    uint64_t used; /* time of the last use, by lmc__windows.now */
 } lmc__window;
 
 typedef struct lmc__windows {
@@ -16101,8 +16099,8 @@ typedef struct lmc__windows {
 } lmc__windows;
 #define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
- * has it. */
+/* Finds the byte `offset` of the stream in a window. *size: in: bytes wanted; out: bytes that the
+ * window has from there. NULL: no window has that byte. */
 static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
                                        size_t *size)
 {
@@ -16120,9 +16118,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
- * the others; else the one that was not used for longest. *follows: how many bytes it has that end
- * there. */
+/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
+ * not displace the others; else the least recently used one. *follows: bytes that the window has up
+ * to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -16141,14 +16139,14 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
+    int is_started; /* the last request was not alone: `left` is kept */
+    int is_running; /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -16157,9 +16155,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
- * it may; those that a decoder makes on the way through a file share what they may cost. Returns
- * whether it is to be ended: it is the outermost. */
+/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
+ * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
+ * request is the outermost: the caller then ends it with lmc__end_work. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -16183,25 +16181,25 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
- * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+/* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
+ * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
+ * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
+ * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
+ * window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
 
 typedef struct lmc__reach {
-    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
-     * the block, plus 1; 0: none */
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
+     * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* for what is asked for from front to back; for the blocks that one request wants */
+    /* since the start; for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
-    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+    uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;
 
-/* Looks a block up, and makes it the latest; returns whether it was there. */
+/* Looks up a block, and makes it the latest. Returns whether it was in the list. */
 static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
 {
     unsigned i = 0;
@@ -16214,8 +16212,9 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
- * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+ * counted. Predictions with the same `request` are read at once. Only the first and the last block
+ * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
                           uint64_t request)
 {
@@ -17690,21 +17689,21 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 
 /* == snapshot/arrays.h ========================================================================= */
 
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
+/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+ * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * by falling width of the dtype, then by name: so all data is aligned. */
-/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
- * each. */
+ * sorted by falling width of the dtype, then by name, so that all data is aligned. */
+/* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
+ * each key is compared with all others. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
+/* Whether s is valid UTF-8 (RFC 3629): no surrogates, no overlong forms, nothing above U+10FFFF.
+ * The range low .. high of the second byte excludes all of these. A zero byte ends the string, and
+ * is never in that range. */
 static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
@@ -17731,9 +17730,9 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
- * tensors in such a file (spec/foreign-bases.md). */
+/* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
+ * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
+ * tensors in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -17754,12 +17753,12 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
     lmc__buffer name;    /* of the last tensor, escaped */
     lmc_file file;
 } lmc__array_file;
 
-/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+/* Whether the description is complete, and the size is a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
@@ -17770,8 +17769,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
+/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
+ * neighbours; the writer refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -17790,8 +17789,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
- * it. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
+ * few. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -17808,7 +17807,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* All but the data; offsets of tensors count from the start of the file in the end. */
+/* Makes the header. Offsets of tensors count from the data at first, at the end from the start of
+ * the file. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
@@ -18452,23 +18452,23 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
- * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
- * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
- * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
- * proportion to the size of the index, which the caller limits, and time to n log n. */
+/* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
+ * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
+ * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
+ * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
+ * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
-     * section is lost) */
+    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
+    /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
+     * is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, by its row in BLKS: where it begins, its encoded size. */
+/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -18480,14 +18480,14 @@ typedef struct lmc__ancillary {
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* of all runs: how many rows; where BLKS begins */
+    /* rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -18518,7 +18518,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Segments of all runs, when there will be no more of them. */
+/* Sets the segments of all runs, when all of them were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -18526,12 +18526,12 @@ static void lmc__settle_runs(lmc__tables *t)
     for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
-/* While the entries of an index are parsed. */
+/* The state while the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
     lmc__cursor c;     /* what is left of the body */
     unsigned features; /* of the file */
-    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t offset;   /* where in the file the next section must begin */
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
@@ -18542,8 +18542,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
- * complete. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
+ * the stream before it. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18561,7 +18561,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
             LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
-            stream->size = file->size; /* it is the only one of its stream */
+            stream->size = file->size; /* the stream has no other file */
         }
         file->crc = lmc__take32(&x->c);
         lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
@@ -18570,7 +18570,8 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of the section and its
+ * blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -18629,9 +18630,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
- * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
- * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
+/* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
+ * entries. items: a scratch buffer. Does not check the base and the predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -19413,11 +19414,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
- * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
- * are "". */
+/* Finds files and tensors by name. The first search sorts the names. Names are unique within a
+ * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
+ * their paths are lost. */
 
-/* Every file of a base, or of the reader as one, by its path. */
+/* Every file of a base (or of a reader, used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -19429,7 +19430,7 @@ static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
     return LMC_OK;
 }
 
-/* Fills names (every tensor, by name and file) and paths (every file). */
+/* Fills r->names (every tensor, sorted by name and file) and r->paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const lmc_base self = lmc_reader_base(r);
@@ -19445,11 +19446,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
+    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
 }
 
-/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
- * behind it has that name, too. */
+/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
+ * after it has the same name. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -19491,17 +19492,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage) is
- * a reader with more behind it:
+/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
+ * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So a pointer to it is a pointer to a reader. read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra do what differs. */
 
-/* Allocates struct_size bytes: a reader, and what is behind it. open: finds the tables. After an
- * error the reader is freed as always: everything in it is zero, or valid. Readers of a chain are
- * used one at a time, so the caller may let one lend its coder, of several MiB, to the others. */
+/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
+ * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
+ * one at a time, so one may lend the others its coder of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -19529,7 +19530,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one request counts for the whole chain */
+    /* the base's meter, if the base is a reader: one budget for the whole chain */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -19552,8 +19553,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* What a salvage adds is freed before the reader, since both are one allocation. struct_size is
- * kept because LMC_REALLOC wants the size of what it frees. */
+/* free_extra frees what a salvage added, before the reader, since both are one allocation.
+ * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -19569,12 +19570,12 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
- * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
- * move, so it must not be read by another thread. */
+/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
+ * these only point. A write to the sink may move the data, so no other thread may read it
+ * meanwhile. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
- * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
+/* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
+ * LMC_ERR_MEMORY the bytes that were written before are still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19594,8 +19595,7 @@ static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *ds
     return LMC_OK;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an
- * error. */
+/* Reads from position on. A position beyond the end is an error of the caller: LMC_ERR_READ. */
 static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19612,21 +19612,21 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* Of what is there now: a source has a size from the start, and does not see what is appended. */
+/* A source of the bytes that are there now. It does not see what is appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
-/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
+/* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
-/* It can be used again. alloc_user stays, as the caller has set it. */
+/* The lmc_memory can be used again. alloc_user stays. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;

@@ -1446,13 +1446,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
- * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
+/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
+ * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
-/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
- * that moment may not be in the new snapshot. */
+/* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
+ * lossless: that moment may not be in the new snapshot. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -1508,7 +1508,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer cannot be used, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after errors of its other functions. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1523,11 +1523,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
+/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
+ * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
+ * and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -1539,11 +1539,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
+/* Bytes of one task: a multiple of the size of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
+/* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
+ * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -1573,8 +1573,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
+/* To check the description, it is written as a FILE body and parsed. file and tensors change only
+ * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -1590,7 +1590,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
+    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1611,7 +1611,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step. No byte of content is read. */
+/* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
