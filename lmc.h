@@ -13657,73 +13657,73 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -13741,9 +13741,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -13760,8 +13760,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -13776,8 +13776,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -13791,8 +13790,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -13801,14 +13800,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -13825,15 +13824,15 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
- * it only once, strip by strip, to a copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
+ * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
     const size_t size = job->job.src_size;
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
-    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    size_t at, end, from, n, i = 0, left = 0; /* left: of piece i */
     if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
@@ -13851,17 +13850,17 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's block is one part */
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
- * since:
+/* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
+ * memory changes meanwhile:
  *
- * - with hashes, they are of a copy, and the copy is encoded;
- * - the sum of a block of planes is taken while it is encoded;
- * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
- *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
+ * - with hashes, all work on one copy of the bytes;
+ * - the sum of a block of planes is computed while the block is encoded;
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
+ *   block, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -13883,10 +13882,10 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded as planes */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* dst has room for it */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -13895,7 +13894,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -13922,14 +13921,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13938,8 +13937,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13956,7 +13954,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13965,8 +13963,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13996,11 +13994,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -14026,7 +14024,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -14035,7 +14033,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -15650,29 +15648,29 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base, it names an *item*: the
+ * tensors and the files without tensors, sorted by name and fingerprint (spec 7.2), are numbered.
+ * So the mapping is right for every base of the same content, even if its files are others.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, since the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the header
+ *                                        with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -15681,16 +15679,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -15699,10 +15697,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -15727,7 +15724,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -15737,13 +15734,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -15754,8 +15751,9 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
- * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+/* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
+ * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
     const lmc__item *const items = lmc__get_item(o, 0);
@@ -15779,9 +15777,9 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
- * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
+ * several, the item in the file of that path comes first: an optimizer's states have the names of
+ * the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -15791,19 +15789,19 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found ? found : lmc__find_part(o, &part, dtype);
 }
 
-/* -- tensors whose names got another prefix -- */
+/* -- tensors whose names have another prefix in the base -- */
 
-/* Wrappers put something before the names of all tensors, or take it away:
+/* Some programs add a prefix to the names of all tensors, or remove one:
  *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot: sorted by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. What comes before an end is short. */
+ * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
+ * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
+ * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+/* Compares names read backwards. If one name ends with the other, the longer comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -15830,7 +15828,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
+/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -15846,11 +15844,11 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* So many names with one end are looked at. */
+/* At most so many names with the same end are compared. */
 #define LMC__MAX_ENDS 64u
 
-/* Of the base's tensors with that end the one that is like t, if there is only one: its number,
- * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
+/* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
+ * several. *n: how many tensors have this end, of any type. */
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
@@ -15862,7 +15860,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
-        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        const size_t before = item->size - wanted.size; /* letters before the end */
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
@@ -15873,8 +15871,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
- * end has two parts at least: too many tensors are called "weight". */
+/* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
+ * 0. The common end has at least two parts: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -15890,8 +15888,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -15904,7 +15902,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -15922,9 +15920,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -15945,7 +15943,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -15957,8 +15955,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -15974,7 +15972,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -15987,8 +15985,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -16010,8 +16008,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -16033,9 +16031,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -16047,10 +16045,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);
@@ -16908,7 +16906,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
 
 /* == snapshot/writer_blocks.h ================================================================== */
 
-/* The writer's way from bytes to blocks in the sink.
+/* How the writer makes blocks from bytes and hands them to the sink.
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
@@ -16918,18 +16916,18 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
- * RUN section says how many bytes follow.
+ * The caller's memory may change while it is coded; each block is then still consistent
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
+ * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
- * order, with gaps, and are written as parts. A run's section stands before its first block
- * (head_size). */
+ * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
+ * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
+ * block (head_size). */
 
-#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
 
-/* Straight to the sink, behind what waits to be written. */
+/* Writes directly to the sink, after the parts that wait. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -16939,8 +16937,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
+ * come before the section. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16949,7 +16947,7 @@ static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lm
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+/* Writes body as a section, and adds its entry to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     const uint64_t size = body->size;
@@ -16969,13 +16967,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes are compared with the prediction. */
+/* So many pieces of so many bytes of a block are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block, which is at data, has changed. Headers, tables and classes are most of what such a
- * block takes beside its changes. The section of the run is not written yet. */
+/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
+ * first block, at data, have changed. In such blocks headers, tables and classes are large compared
+ * with the changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16997,9 +16995,9 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
-/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots
- * become parts, to be written with the next wave, without the gaps between them. */
+/* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
+ * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
+ * which are written with the next wave. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -17007,7 +17005,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
-    /* so that no step waits long */
+    /* so that reading takes no longer than coding */
     c->read_portion = c->out[c->out_number].size * c->read_per_coded;
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
@@ -17016,7 +17014,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        if (block_job->n_pieces) /* the index has grown */
+        if (block_job->n_pieces) /* the index may have moved */
             lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
@@ -17039,7 +17037,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
+/* Begins the run of the next bytes (lmc__plan_run). */
 LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
                                                 size_t available)
 {
@@ -17059,15 +17057,14 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
                                                                       : LMC_OK;
 }
 
-/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
- * for the headers of many small blocks, and for sections of runs unless they are long. */
+/* Makes room in `out` for the whole wave, because jobs point into it. A sixteenth is added for the
+ * headers of many small blocks, and for RUN sections that are not long. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + (head_size & ~(size_t)4095)));
-    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
-     * that have none. */
+    /* A prediction is not larger than its slot, so this is enough for all runs of the wave. */
     if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -17075,12 +17072,12 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is
- * encoded. Its prediction is read now: workers never call callbacks of the base. */
+/* Makes a job from the next block of the run, of size bytes. data must stay until the wave is
+ * encoded. The prediction is read now, because workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const uint64_t at = w->run.size - w->run_left; /* where the block begins in the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
@@ -17094,7 +17091,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17108,7 +17105,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else a twin that has changed predicts nothing */
+        /* else the twin has changed, and predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -17125,7 +17122,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) /* the run is of one tensor, or a part of it */
+    if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
@@ -17134,8 +17131,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
- * less than a block. data must stay until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs when needed. *rest: bytes at the end that make no
+ * whole block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -17157,12 +17154,12 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+/* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that
- * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
- * where they are. The rest waits in carry; or, if it is at most `room`, before what is read next,
- * and is written again with that: *kept is its size. */
+ * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
+ * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
+ * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
+ * read instead, to be written again with that; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17189,7 +17186,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* of a header whose last block goes on behind it */
+        /* the header's last block continues after it */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -17220,9 +17217,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer that has LMC__PORTION_ROOM more: behind room for what is
- * left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31 bytes
- * above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
+/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
+ * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
+ * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
@@ -17230,7 +17227,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Spans are waves, so that their bytes are in caches; smaller ones would often cut blocks. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
+ * cut blocks often. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -17257,7 +17255,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size, before = kept;
-        c->read_portion = c->read_size; /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first span, or the bytes that no step has read */
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
@@ -17277,29 +17275,29 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* == snapshot/writer_groups.h ================================================================== */
 
-/* Small files, several of which share a FILE section and runs (spec 4.1).
+/* Groups of small files, which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
- * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
- * sizes, so small files wait in memory:
+ * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
+ * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
+ * sizes of all files, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group, and absorbed
  *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base files wait only from the first one on that the base does not have. */
+ * A group cannot be restored over the base, because its blocks may have bytes of several files
+ * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
 
-/* A group is written when it has so many bytes, or files. */
+/* A group is written when it has this many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
- * (whose runs begin where they do), and its bytes are to be coded as any others. */
+/* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
+ * twin and no dtype. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -17334,7 +17332,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    /* Their streams become one. They keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
@@ -17371,25 +17369,25 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* == snapshot/writer.h ========================================================================= */
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
- * is written once and in its order, so any sink will do. The calls, in the order in which they are
- * legal:
+/* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
+ * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
+ * sink will do. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
- *               ^---------- once or more often, no two at once ---^
+ *               ^---------- once or more often, one at a time ----^
  *
- * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 1 and 4), while the index grows in memory:
+ * Metadata may be added at any time before finish. free may be called at any time. What the calls
+ * write (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. */
+ * w->offset is the place of the next byte in the file; bytes before it may still wait for the
+ * sink. */
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
- * the options point to is the caller's; the options themselves are copied. The base's fingerprint
- * is computed now; its bytes are read only where a tensor has the same name. */
+/* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
+ * The options are copied, but not the objects to which they point. The base's fingerprint is
+ * computed now. Its bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17431,8 +17429,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
- * trailer. The sink is the caller's, and is not closed. */
+/* May be called at any time, even within a file: then the output has no trailer, so it is no LMC
+ * file. Does not close the sink, which belongs to the caller. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
 #ifndef LMC_NO_QUANTIZE
@@ -17451,15 +17449,14 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Words of a struct of the caller that mean nothing yet. */
+/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
-/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. */
+/* Begins a file. The description is written as a FILE body and parsed by the function that readers
+ * use: what a reader would refuse is LMC_ERR_ARGUMENT here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -17496,8 +17493,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. */
+/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
+ * bytes that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -17513,7 +17510,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
+/* Whether a key starts with "lmc." but has no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -17525,7 +17522,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
+/* Keeps an entry in the form of the index (spec 8.3). lmc__finish_writer sorts the entries. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -17546,7 +17543,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
                                         size_t size)
 {
-    const uint64_t body_size = size; /* which may be less than the format's limit can be */
+    const uint64_t body_size = size; /* a size_t may be too small for the limit below */
     if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
         !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
         return LMC_ERR_ARGUMENT;
@@ -17572,8 +17569,8 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
- * w->metadata, so the entry begins 8 bytes before it. */
+/* Copies the metadata entries to w->carry, sorted by key. An item's name points to the key in
+ * w->metadata, so the entry begins 8 bytes before the name. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -17594,7 +17591,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The section of hashes, by the metadata, sorted. */
+/* Writes the section of hashes. The sorted metadata must be in w->carry. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
@@ -17607,8 +17604,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
- * the items out of the entries (spec 7.2), before the metadata is there. */
+/* Writes the table of blocks, the index and the trailer. A file that has a trailer is complete. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t trailer[LMC__TRAILER_SIZE];
@@ -17641,7 +17637,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
+/* The first error stays: every later call returns it, without evaluating `call`. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -17673,7 +17669,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
+/* w->offset includes the coder's parts (pipeline.h), which the sink has not got yet. */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -17807,8 +17803,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Makes the header. Offsets of tensors count from the data at first, at the end from the start of
- * the file. */
+/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
+ * start. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
@@ -18570,8 +18566,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* Parses the entry of a run. body: of its RUN section; stored: bytes of the section and its
- * blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -19361,7 +19356,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without reading anything: files and metadata. */
+/* What a reader tells from its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {

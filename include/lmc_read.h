@@ -8178,73 +8178,73 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -8262,9 +8262,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -8281,8 +8281,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -8297,8 +8297,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -8312,8 +8311,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -8322,14 +8321,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -8345,7 +8344,7 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
     }
 }
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -8372,14 +8371,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -8388,8 +8387,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -8406,7 +8404,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -8415,8 +8413,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -8446,11 +8444,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -8476,7 +8474,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -8485,7 +8483,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -10032,29 +10030,29 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base, it names an *item*: the
+ * tensors and the files without tensors, sorted by name and fingerprint (spec 7.2), are numbered.
+ * So the mapping is right for every base of the same content, even if its files are others.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, since the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the header
+ *                                        with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -10063,16 +10061,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -10081,10 +10079,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -10109,7 +10106,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -10119,13 +10116,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -10135,8 +10132,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10149,7 +10146,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -10167,9 +10164,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -10190,7 +10187,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -10202,8 +10199,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10219,7 +10216,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -10232,8 +10229,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -10255,8 +10252,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -10278,9 +10275,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10292,10 +10289,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);
@@ -11110,8 +11107,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* Parses the entry of a run. body: of its RUN section; stored: bytes of the section and its
- * blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -11901,7 +11897,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without reading anything: files and metadata. */
+/* What a reader tells from its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {

@@ -128,8 +128,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Makes the header. Offsets of tensors count from the data at first, at the end from the start of
- * the file. */
+/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
+ * start. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {

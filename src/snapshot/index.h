@@ -131,8 +131,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* Parses the entry of a run. body: of its RUN section; stored: bytes of the section and its
- * blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
