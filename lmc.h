@@ -16239,16 +16239,16 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* == snapshot/writer_plan.h ==================================================================== */
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+/* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
- * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
- * tensors are AUTO.
+ * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
+ * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
  * What predicts them:
  *
@@ -16261,27 +16261,28 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends only on descriptions, so the pieces in which a file comes do not change the
- * output. */
+ * The plan depends only on the descriptions of files. So the output does not depend on the pieces
+ * in which the caller writes a file. */
 
-/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+/* The longest run: a multiple of every block size, with fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* The blocks of a sparse delta are 2^1 times as large as those of others. */
+/* Log2 of the factor by which the blocks of a sparse delta are larger than others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
- * number, since each tensor has its own statistics. */
+/* Log2 of the elements of a block in a run of several tensors without a prediction: half the usual
+ * number, because each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
- * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
+/* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
+ * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
+ * once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
- * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
+ * they are whole elements and at most this size: two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
- * two gaps is coded with them. MAX_GAPS sizes are remembered. */
+/* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
+ * between two gaps is coded with them. The last MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -16293,76 +16294,76 @@ typedef struct lmc__gap {
 } lmc__gap;
 
 struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+    lmc__buffer body; /* of the section that is being written */
+    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
      */
     lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* the segments of the run at hand; its section, written before its first block */
+    /* the segments of the current run; its section, which is written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
-     * unknown */
+    /* bytes of the file that are in no job yet: the start of a block, or of a run if the size of
+     * the file is unknown */
     lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    /* lmc_quantizer *, of copied files (copy.h); the writer frees them */
     lmc__buffer quantizers;
-    /* small files that wait to be written together (writer_groups.h): their bytes, one after
-     * another; CRC and fingerprint of each */
+    /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
+     * fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
-     * content; and the block that was read back, number read_block */
+    /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
+     * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    uint64_t offset;        /* bytes that were written, or wait in parts */
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
-    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
-    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
+    lmc__origin origin;   /* reads predictions; its read_back is lmc__read_written */
+    uint64_t read_block;  /* number of the block in block_read, plus 1; 0: none */
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* the cost of reading all predictions so far */
-    /* the last gaps, each of another size; a new one replaces the oldest */
+    /* the last gaps, all of different sizes; a new gap replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-    size_t n_waiting; /* how many files wait, the last of the listing */
-    int in_group;     /* they are being written */
-    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: it lacks one of the files, so it cannot be overwritten */
+    size_t n_waiting; /* files that wait: the last files of the listing */
+    int in_group;     /* 1: the waiting files are being written */
+    int is_callers;   /* 1: the bytes to code are in the caller's memory, and may change */
+    /* 1: the base lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
-    /* the file at hand, in the listing */
+    /* the current file, in the listing */
     int in_file, is_waiting;
     lmc_file *file;
-    uint64_t left;                /* bytes of it that are still to come, at most */
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    uint64_t left;                /* bytes of the file that may still come */
+    enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
-    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    uint64_t position; /* bytes of its stream in runs that have begun */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
+    /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
-    /* the run at hand; where it is from: */
+    /* the current run, and how it is coded */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors; its blocks are smaller */
-    uint64_t run_left;              /* bytes of it that are in no job yet */
-    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    int is_shared;                  /* several tensors share the run; its blocks are smaller */
+    uint64_t run_left;              /* bytes of the run that are in no job yet */
+    uint64_t wave_start;            /* where in the stream the planned wave begins */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* Whether the file at hand ends when the caller says so. */
+/* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
 }
 
-/* -- what was written, as it can be read back -- */
+/* -- reading back what was written -- */
 
 /* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
@@ -16373,8 +16374,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
- * a second moment, and not parts of elements. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
+ * the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16390,14 +16391,14 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run, and the number of its first block in the snapshot. */
+/* A run; number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
     size_t block_size;
 } lmc__written_run;
 
-/* The number of the block that has that byte of a stream, and where it lies. */
+/* The number of the block that has byte `position` of a stream. *block: its range. */
 static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
                                 lmc__range *block)
 {
@@ -16410,7 +16411,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* Whether the bytes of this snapshot that predict the run are already encoded. */
+/* Whether the bytes of this snapshot that predict the run were already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -16424,8 +16425,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
- * has them quantised. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
+ * quantised if the tensor is quantised in the snapshot. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16452,8 +16453,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
- * whole blocks, whose CRCs are known. */
+/* The origin's read_back; user: the writer. It reads whole blocks, to check by their CRCs that the
+ * bytes are those that were encoded. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16486,8 +16487,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
- * generation. If it needs a second moment, the tensor has that as its twin. */
+/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
+ * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -16503,11 +16504,11 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
- * text may be in the bytes before the first tensor, these are held in memory. */
+/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
+ * the bytes before the first tensor may contain the header text, they are kept in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
     uint64_t before, size;
     size_t i;
     w->position = w->next = w->header_size = 0;
@@ -16532,16 +16533,16 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 
 /* -- predictions -- */
 
-/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
- * tensors. */
+/* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
+ * between tensors. */
 typedef struct lmc__unit {
     const lmc_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
- * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
+/* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
+ * group: file) where the search begins; becomes that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -16568,15 +16569,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
+/* What predicts a unit: fields of a RUN body and of a segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t base; /* 0: by nothing */
+    uint32_t base; /* 0: there is no prediction */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
- * twin. */
+/* The prediction by a twin. Its base is 0 if the twin cannot be read back. size: of the tensor or
+ * file that has the twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -16597,7 +16598,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -16622,8 +16623,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
- * to that. */
+/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16633,7 +16633,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
+/* Each quantised block has a table, so quantised blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -16643,8 +16643,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
- * conversion, too (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+ * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16655,7 +16655,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* Whether a run that t shares with others ends behind t. */
+/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -16663,16 +16663,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
- * that follow and are coded alike. */
+/* Begins a run with tensor t. Returns where the run ends: after t, or after the last of the small
+ * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
-     * segments are refused (R4-47). */
+    /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
+     * Such segments would be refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -16700,7 +16700,7 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+/* If the bytes before the first tensor contain the header text, plans their run. Else plans
  * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
@@ -16731,8 +16731,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
- * at offset is remembered. */
+/* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
+ * remembers the one at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16747,8 +16747,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
- * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
+/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
+ * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -16775,7 +16775,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* Plans the run that begins with unit u, of a known size. */
+/* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -16789,7 +16789,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         size_t i = w->next;
         w->run.prediction = by.kind;
         w->run.conversion = by.conversion;
-        while (u.end < all) { /* of a group */
+        while (u.end < all) { /* the files of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
             if (by.kind != w->run.prediction) break;
@@ -16800,8 +16800,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
- * (work.h). */
+/* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
+ * segment gets none. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16814,20 +16814,20 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which cannot do without */
+            !w->quant) /* which needs its prediction */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
- * the unit begins. */
+/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
+ * unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
+    for (i = 0; i < n && at < stop; i++) { /* the part begins at start <= at */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -16841,13 +16841,13 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_p
     return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a run that is predicted: one for each unit, or several. */
+/* Appends the segments of a predicted run: one or several for each unit. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
     const uint64_t end = w->position + w->run.size;
     uint64_t at, stop;
     size_t i = w->next;
-    w->reach.request = UINT64_MAX; /* blocks are counted from 0 in each run */
+    w->reach.request = UINT64_MAX; /* no request: blocks of each run are counted from 0 */
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
@@ -16870,9 +16870,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
- * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
- * run has whole elements; the next run, of bytes, takes a rest. */
+/* Plans the run of the next bytes. data has at least one byte, and at least header_size bytes.
+ * available: bytes of the run, if the file's size is unknown. Except in a group, a run has whole
+ * elements; the next run, of bytes, takes the rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -16893,10 +16893,10 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
         if (run->size < width) w->dtype = LMC_AUTO;
         else run->size -= run->size % width;
         if (w->dtype == LMC_AUTO && run->size > 4096)
-            run->size -= run->size % 8; /* so that every block can be split at any width */
+            run->size -= run->size % 8; /* so that blocks have whole elements of any width */
     }
     if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+        return LMC_ERR_ARGUMENT; /* its second moment was not written before */
     run->block_size = lmc__choose_block_size(w);
     if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
         LMC__TRY(lmc__plan_segments(w));
@@ -19699,10 +19699,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -19718,20 +19718,20 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
- * trailer. About 450 bytes with one tensor without a name. */
+/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
+ * trailer. One tensor without a name takes about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
- * index for each. */
+/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
+ * index. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
- * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
+ * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
  * a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
@@ -19792,7 +19792,7 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 }
 #endif
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -19805,7 +19805,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -19862,11 +19862,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -19887,7 +19887,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
@@ -19904,7 +19904,7 @@ static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
     const lmc_sink sink = lmc_stdio_sink(f->part);
     const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_source source;
-    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* tells the size */
     if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
     return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
 }

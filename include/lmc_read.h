@@ -12240,16 +12240,16 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
 } lmc__fixed_sink;
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -12262,7 +12262,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -12319,11 +12319,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -12344,7 +12344,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
