@@ -17883,77 +17883,77 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
- * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+ * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
+ * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
+ * from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
- * is cut by the end of one buffer is moved in front of the data in the other:
+ * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
+ * buffer cuts a block, its first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
- * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
- * end of a stream, or of what done_size covers. Blocks
- * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
- * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
+ * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
+ * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
+ * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
+ * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
+ * are called between waves.
  *
- * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
- * sizes and fingerprints are known to be right only at the end, by the index. */
+ * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
+    lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* at the end: names and fingerprints of everything */
-    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
-     * restored */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
+     * files */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
+    /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
-     * be copied before them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
+     * copied in front of them */
     int is_next_read;
     size_t next_room;
-    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
-     * before it is read to */
+    /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
+     * it gets new bytes */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
-    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__listing listing;             /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    lmc__index_builder index;         /* builds what the INDX section must be */
+    lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
     int is_check;
     enum lmc_status unread;
 
-    /* -- the stream of files at hand: the last that is listed -- */
-    uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
-     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
+    /* -- the current stream of files: the last in the listing -- */
+    uint64_t position; /* bytes of the stream in runs so far */
+    /* Numbers of files: blocks of planned_file are being planned, bytes of `file` are being
+     * written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
-    /* -- the wave at hand -- */
+    /* -- the current wave -- */
     size_t largest; /* decoded bytes of the largest block of the run */
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
- * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
+/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
+ * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -17961,7 +17961,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* The next file of the stream begins: number r->file. */
+/* Begins file number r->file, the next of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -17971,8 +17971,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
- * of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the built index to
+ * those in `entries`, or to zero if entries is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -17983,7 +17983,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* The file is decoded. It must be written before the caller is told that it is complete. */
+/* Ends the file, all of which was decoded. Writes all parts before it calls end_file. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -18004,15 +18004,15 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last such end are written now. */
+/* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
+ * in them, the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
-        size_t size = 0; /* of those pieces that are the file's */
+        size_t size = 0; /* of the pieces of this file */
         lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
@@ -18026,9 +18026,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
- * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
- * are written at once. */
+/* Decodes the planned wave, which may be empty. At the same time it writes the bytes of the
+ * previous wave, and reads on if the other buffer is free. Without threads, decoded bytes are
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18044,9 +18044,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
-        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* it has nothing to keep */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* then size fits into a size_t */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -18060,20 +18060,19 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
- * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
- * stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
+ * end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+    /* lmc__decode_wave also reads, unless the other buffer has blocks of the wave. Then a second,
      * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* it was made for smaller blocks */
+    if (left > r->next_room) { /* the room was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -18089,8 +18088,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
- * pointers into `out` and its number may change. */
+/* Makes sure that size bytes are at r->at; fewer only at the end of the stream. It may decode a
+ * wave, so pointers into `out`, and out_number, may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -18105,7 +18104,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there, and stay until more are fetched. */
+/* Takes the next size bytes, which must be there. They stay until the next fetch. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -18113,8 +18112,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
- * and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
+ * body is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -18134,7 +18133,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
+/* Takes an ancillary section. Keeps only the section of hashes, and only with check_hashes. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -18150,9 +18149,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
- * files could not be written. */
+/* Takes a FILE section. Everything is checked before begin_file is called. The built index has room
+ * for facts that are not known yet. In place, each stream must be one file: a block of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18168,7 +18167,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
-            return LMC_ERR_LIMIT; /* before the caller makes room for it */
+            return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -18176,7 +18175,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* The stream ends: no run of it follows. Its last files may have no bytes. */
+/* Ends the stream: it has no more runs. Its last files may be empty. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -18198,17 +18197,17 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* a run ends within its stream, so there are more files */
+        if (size != 0) /* a run ends within its stream, so there is another file */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
- * decoded. unread: LMC_OK, or why there is no prediction.
+/* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
+ * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; none may be half written. Such blocks
- * are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Such
+ * blocks are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18232,19 +18231,19 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
+    out = &c->out[c->out_number]; /* may be the other one now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
+    LMC__PREFETCH(r->at); /* that header says where the next block is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->file_offset = run->start + offset; /* of a stream that is one file */
+    block_job->file_offset = run->start + offset; /* used if the stream is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -18260,8 +18259,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
- * its base cannot read back its own bytes either. */
+/* LMC_OK, or why the predictions of a run cannot be read, which is allowed if nothing is written.
+ * Without its base a delta cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -18271,8 +18270,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
- * was given, so all blocks so far are decoded and written before its first prediction is read. */
+/* Takes a RUN section and its blocks. A run that refers to its own snapshot reads back bytes that
+ * write() got. So all earlier blocks are decoded and written first. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -18314,10 +18313,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
- * CRCs
- * and fingerprints of files that could not be decoded. */
+/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
+ * decoded it gives the CRCs and fingerprints. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18364,7 +18362,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Restores the whole stream. No byte may be left behind its trailer. */
+/* Restores the whole stream. No byte may follow the trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -18665,26 +18663,26 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, and nothing else.
+/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
- * is asked for one part of a block after another. It then decodes to a *window*, which answers the
- * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
- * so its buffers must be free while a prediction is read.
+ * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
+ * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
+ * reader gets requests for one part of a block after another. It then decodes the block to a
+ * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
+ * may share one coder, so its buffers must not be in use while a prediction is read.
  *
- * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
+ * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
-    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
-     * several runs */
+    /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
+     * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is read whole; the section of hashes, after the first request */
+    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
+    /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
+    /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -18692,20 +18690,20 @@ struct lmc_reader {
     /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
+    lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
+    int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
+    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* how many snapshots share this meter, as far as is known; this one is counted */
+    /* snapshots that share the meter, as far as is known, this one included */
     uint64_t n_links;
-    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
+    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
     lmc__digester *digester;
-    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
+    /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the larger one, which begins with this */
+    size_t struct_size;                     /* of the struct that begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -18729,8 +18727,8 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* The first request reads this many bytes of the file's end, since the source may be far away. They
- * hold the index of about a thousand tensors. */
+/* The first request reads this many bytes at the end of the file, because each request to a remote
+ * source is slow. They have the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
@@ -18747,7 +18745,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Fills a buffer with bytes of the source alone. */
+/* Fills a buffer with these bytes of the source, and nothing else. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -18758,7 +18756,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same for the held bytes. After an error none are held. */
+/* Fills r->held in the same way. After an error it is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -18766,15 +18764,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The most bytes of index that the caller wants in memory. */
+/* The caller's limit on bytes of index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
- * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
- * files these are the rows. */
+/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
+ * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
+ * most files these are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -18806,9 +18804,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
- * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
- * the places. */
+/* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
+ * second half of the new room. The first half gets the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -18854,9 +18852,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
- * all the same: the error comes when they are used. */
+/* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
+ * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
+ * can still be opened; the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -18875,10 +18873,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
- * the rows. A second one takes what lies before the tail of a large index. The header itself is
- * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
- * file may be. Nothing may lie between what header, index and trailer describe. */
+/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
+ * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
+ * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
+ * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -18913,8 +18911,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
- * stream. NULL: there is no such file, or it has fewer bytes. */
+/* Returns the stream of a file. *offset becomes the place in the stream. NULL: there is no such
+ * file, or it lacks bytes [*offset, *offset + size). */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -18926,9 +18924,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
- * gives first_run. */
+/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
+ * that begins there or before. In salvage, with gaps, that run may end before position. For a
+ * stream without runs: first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -18938,11 +18936,12 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
+/* The most encoded bytes of one request, without parallel_reads, where each worker reads a
+ * block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
- * with is_end where it ends. At an end of the run no rows are needed. */
+/* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
+ * begins or, with is_end, ends. Both ends of the run are known without the rows. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -18957,8 +18956,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
- * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
+/* Prepares for reading bytes [offset, offset + size) of a stream. If they are in several runs, one
+ * request reads the encoded bytes of the first runs, up to LMC__FETCH_SIZE. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -18981,11 +18980,11 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
         if (next - from > LMC__FETCH_SIZE) break;
         to = next;
     }
-    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* one run: not held */
 }
 
-/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
- * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
+/* Bytes [offset, end) of run `number` are wanted at dst. n blocks, from number `first` on, are read
+ * at once. head: size of block `first` if only a part of it is wanted; else 0. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -18999,15 +18998,15 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
     return &r->base[run->prediction == LMC__PREDICT_OWN];
 }
 
-/* The predictions of the blocks that are fetched:
+/* Reads the predictions of the n blocks:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
- * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
- * neighbours are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded.
+ * That of the first or last block is read to a buffer if only a part of it is wanted. So the
+ * predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19029,8 +19028,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
- * the same number and size. */
+/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+ * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -19042,7 +19041,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
+/* A task; arg is the reader. With parallel_reads each task reads its own block. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -19050,7 +19049,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__job *const job = &block_job->job;
     const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
-    if (r->options.parallel_reads) /* src is in the coder's buffer */
+    if (r->options.parallel_reads) /* src points into the coder's buffer */
         job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
@@ -19062,8 +19061,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
- * in c->in[0], or will be, with parallel_reads. */
+/* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
+ * c->in[0], or with parallel_reads the tasks read them to there. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19090,7 +19089,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* a block of several pieces is read again */
+        /* a block of several pieces is read again, for their sums */
         job->streaming = lmc__no_streaming;
         job->streaming.is_on =
             x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
@@ -19101,9 +19100,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
- * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
- * wave. has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run, at least a wave of blocks at once. Predictions are
+ * read first, since they may need the coder's buffers; then the encoded bytes, which are decoded
+ * wave by wave. has_code: the encoded bytes are in c->in[0] already. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -19143,8 +19142,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and shows where its blocks are. */
+/* The read_run for intact files. If the whole run is wanted, and is not too large, one request
+ * reads its encoded bytes, in which the headers tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -19160,17 +19159,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
     return status;
 }
 
-/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
- * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
- * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
- * damaged, the block is read alone. */
+/* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
+ * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
+ * each block once, and a single request costs only one block. If a neighbour is damaged, the block
+ * is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -19192,13 +19191,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
- *  - they are in a window;
- *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are;
- *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage). */
+ *  - a window has them: they are copied;
+ *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
+ *    directly to out;
+ *  - else a window is filled, beginning with the block of the first byte.
+ * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -19225,7 +19224,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* they are found there now */
+            part = 0; /* the next turn finds them there */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -19234,7 +19233,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
+/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -19253,9 +19252,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
- * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
- * that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, because
+ * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+ * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -19275,8 +19274,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
- * the index. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
+ * are those of the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -19304,7 +19303,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
+/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -19325,14 +19324,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* If the tensor is the reader's own, its fingerprint must be that of the index. */
+/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -19340,7 +19339,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* there is none to compare with */
+    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)

@@ -1708,7 +1708,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 
 /* == snapshot/reader_sections.h ================================================================ */
 
-/* Ancillary sections, and hashes that may be signed, which are in one of them. */
+/* Reads ancillary sections, and the hashes of content, which are in one of them. */
 
 static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
 {
@@ -1748,9 +1748,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
- * the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
+ * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
+ * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
@@ -1801,10 +1801,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
 
 /* == snapshot/reader_places.h ================================================================== */
 
-/* How many coded bytes there are of a part of a file, and where. */
+/* The encoded bytes of a part of a file: how many, and where. */
 
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
+/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
+ * so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -1813,7 +1813,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
+/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -1835,7 +1835,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* The first block of the first run, and the last one of the last. */
+/* From the first block that has a part of the bytes to the last one. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
@@ -1847,7 +1847,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
+    if (size != 0) { /* a file of 0 bytes may have no run */
         last = offset + size - 1;
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
