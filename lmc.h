@@ -18936,8 +18936,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most encoded bytes of one request, without parallel_reads, where each worker reads a
- * block. */
+/* The most encoded bytes of one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
