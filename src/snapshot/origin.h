@@ -26,9 +26,9 @@
  *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
  *                                        header names: BASE_WRONG
  *   a run       lmc__check_run_features  the header names no base: CORRUPT
- *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, since the
- *                                        delta contradicts itself. In salvage BASE_WRONG: the header
- *                                        with the fingerprint may be lost
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the
+ *                                        header with the fingerprint may be lost
  *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
  *                                        still be listed, and be checked if nothing is written
  *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the

@@ -5,13 +5,13 @@
 extern "C" {
 #endif
 
-/* -- salvage: what is intact in a damaged file (spec/salvage.md) -- Opening reads the whole file,
- * which may be damaged or cut short. It finds the sections and the headers of blocks wherever they
- * are. The index tells where each block belongs; if it is damaged, the sections tell. Bytes that
- * source.read_at cannot read count as damaged. lmc_salvage_next returns everything that is intact.
- * The reader of lmc_salvage_reader lists and reads files and tensors as usual; reading lost bytes
- * is LMC_ERR_LOST. A base is needed only for the blocks that were coded against it. It may be such
- * a reader, too; what is lost there is lost here.
+/* -- salvage: what is intact in a damaged file (spec/salvage.md) --
+ * Opening reads the whole file, which may be damaged or cut short. It finds the sections and the
+ * headers of blocks wherever they are. The index tells where each block belongs; if it is damaged,
+ * the sections tell. Bytes that source.read_at cannot read count as damaged. lmc_salvage_next
+ * returns everything that is intact. The reader of lmc_salvage_reader lists and reads files and
+ * tensors as usual; reading lost bytes is LMC_ERR_LOST. A base is needed only for the blocks that
+ * were coded against it. It may be such a reader, too; what is lost there is lost here.
  *
  * What is returned has the right Content_CRC, and its header is right for its place. That finds
  * damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever it is,
