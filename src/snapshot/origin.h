@@ -16,9 +16,9 @@
 /* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
  * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base, it names an *item*: the
- * tensors and the files without tensors, sorted by name and fingerprint (spec 7.2), are numbered.
- * So the mapping is right for every base of the same content, even if its files are others.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
  * Where a base is refused. Each check needs those before it:
  *
