@@ -13148,8 +13148,9 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
  * of 256 KiB, and names and dtypes.
  *
- *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
- *     size % 64 bytes size number of bytes so far
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes after these blocks: size % 64 bytes
+ *     size    number of bytes so far
  *
  * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
@@ -15651,9 +15652,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 /* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
  * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base, it names an *item*: the
- * tensors and the files without tensors, sorted by name and fingerprint (spec 7.2), are numbered.
- * So the mapping is right for every base of the same content, even if its files are others.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
  * Where a base is refused. Each check needs those before it:
  *
