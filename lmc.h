@@ -13058,9 +13058,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
- * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
- * of an array in a buffer are as aligned as malloc's. */
+/* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
+ * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
+ * malloc aligns. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -13081,8 +13081,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
- * `next` are set up, or freed, at once. */
+/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
+ * `first` to the one before the member `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -13097,8 +13097,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
- * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
+/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
+ * appending n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -13134,22 +13134,21 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
+ * of 256 KiB, and names and dtypes.
  *
- *     state   the digest of all whole blocks of 64 bytes so far
- *     block   the bytes behind those: size % 64 of them
- *     size    all bytes so far
+ *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
+ *     size % 64 bytes size number of bytes so far
  *
- * The state is by value: a copy of it goes on by itself. */
+ * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
-/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
- * 180-4, 5.3.3). */
+/* The initial state: the first 32 bits after the binary point of the square roots of the first 8
+ * primes (FIPS 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -13158,10 +13157,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
- * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
- * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
+/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
+ * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
+ * moves v down by one element, which renames the variables, and makes two new values: a from all, e
+ * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -13198,7 +13197,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
+/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -13212,7 +13211,7 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* The next `size` bytes: a number, little-endian. */
+/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -13220,21 +13219,21 @@ static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
     lmc__sha256_update(sha, bytes, size);
 }
 
-/* A string, behind its length as such a number. */
+/* Takes the length of the text, as a number of `size` bytes, and then the text. */
 static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 {
     lmc__sha256_number(sha, strlen(text), size);
     lmc__sha256_update(sha, text, strlen(text));
 }
 
-/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+/* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
- * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
- * taken first, as padding counts in size, too. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
+ * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
+ * is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -13249,7 +13248,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+/* Ends a digest and keeps only its first bytes: a fingerprint (spec 7). */
 static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
@@ -13259,18 +13258,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
- * and the size of an element. */
+/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
+ * size of an element as constants. */
 
-typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
-/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
+/* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
+ * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
- * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
- * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
- * leaves, until it fits. */
+ * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
+ * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
+ * again. Each step copies one element to spare and sifts it down from `root`: larger children move
+ * up until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -13295,8 +13294,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
- * high. Those for which it is 1 must stand before the others. */
+/* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
+ * high. Binary search: all numbers for which it is 1 must come before all others. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -13310,31 +13309,32 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
- * hashes of its content (hashes.h).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
+ * of its content (hashes.h).
  *
- * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
- * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
- * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
+ * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
+ * tensor:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
- * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
- * file without tensors counts as one tensor of bytes. */
+ * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
+ * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
+ * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
+ * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
-    uint64_t sum; /* this and crc if in_tensor */
+    uint64_t sum; /* sum and crc are set only if in_tensor */
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of all pieces of one block and one file, in the first of them; 0 in the others */
+    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
+    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -13344,19 +13344,19 @@ typedef struct lmc__digester {
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
+    size_t tensor;        /* that is being absorbed, or comes next */
     uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
-     * when the file ends; there is room. content, outside: the state of both */
+    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
+     * all bytes outside of tensors (state: outside). It has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
-    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
+    uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins. The type tells its digest from that of a file or a directory. */
+/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -13367,7 +13367,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
+/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -13375,7 +13375,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Hashes are wanted, too, of a file that has begun. */
+/* Turns on the hashes of content, right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -13384,7 +13384,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* What sha has taken is complete; it begins anew. */
+/* Appends the hash of what sha has taken, and begins the next one. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -13393,7 +13393,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -13407,8 +13407,8 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
- * between two. Tensors of no bytes have no pieces. */
+/* The next piece, of at most max > 0 bytes. It ends at the latest where a leaf, a tensor, or the
+ * gap between two tensors ends. Empty tensors have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *const tensors = d->file->tensors, *t;
@@ -13421,7 +13421,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
     piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
     if (t) start = t->offset;
-    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or the end of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -13439,8 +13439,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors counts as a U8 tensor; its size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -13463,9 +13463,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
- * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
- * that nothing more of them comes. */
+/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
+ * data. First finishes the tensors that end before this piece, empty ones included. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -13481,7 +13480,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const u
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next bytes of the file, all pieces so far being absorbed. */
+/* Plans and absorbs the next bytes of the file. All planned pieces must have been absorbed. */
 LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
                                    size_t size)
 {
@@ -13505,11 +13504,11 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
- * finds the index. */
+/* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
+ * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_fingerprint: NULL if there is none. */
+/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
@@ -13526,7 +13525,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
-/* Of an index at that place, up to the trailer. */
+/* The index begins at index_at and ends where the trailer begins. */
 static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
                              const lmc__kernels *k)
 {
@@ -13541,14 +13540,15 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
+/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
+ * zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -13559,15 +13559,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
- * is called one, and not damaged, whatever else its header has become:
+/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
+ * version is not called damaged, even if that version changes the rest of the header:
  *
  *     0  magic                       16  features        48  reserved
  *     8  version                     24  of no matter    60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * A feature that is not known could change what the file means, so it is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -13595,7 +13595,7 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* What to say of an input that ends within its header, of which size bytes are there. */
+/* The error for an input that ends within its header, after size bytes. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
@@ -13603,7 +13603,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Of a header that was checked. The other members stay as they are. */
+/* Sets the members that the header tells. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -13624,12 +13624,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size:
+/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * The size of the file tells one that was cut and continued by another. */
+ * The size of the file finds a file that was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -13646,73 +13646,73 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -13730,9 +13730,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -13749,8 +13749,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -13765,8 +13765,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -13780,8 +13779,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -13790,14 +13789,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -13814,15 +13813,15 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
- * it only once, strip by strip, to a copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
+ * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
     const size_t size = job->job.src_size;
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
-    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    size_t at, end, from, n, i = 0, left = 0; /* left: of piece i */
     if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
@@ -13840,17 +13839,17 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's block is one part */
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
- * since:
+/* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
+ * memory changes meanwhile:
  *
- * - with hashes, they are of a copy, and the copy is encoded;
- * - the sum of a block of planes is taken while it is encoded;
- * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
- *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
+ * - with hashes, all work on one copy of the bytes;
+ * - the sum of a block of planes is computed while the block is encoded;
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
+ *   block, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -13872,10 +13871,10 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded as planes */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* dst has room for it */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -13884,7 +13883,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -13911,14 +13910,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13927,8 +13926,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13945,7 +13943,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13954,8 +13952,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13985,11 +13983,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -14015,7 +14013,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -14024,7 +14022,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -14035,27 +14033,27 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
- * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
- * no input makes it slower than n log n. */
+/* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
+ * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
-/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
+/* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* where it is, of those that are searched */
-    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
+    size_t file_number;         /* of the file, or of the tensor's file */
+    const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
+/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file if one of them has none. */
+/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -14072,7 +14070,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* Of sorted items: equal names are neighbours. */
+/* For sorted items, in which equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -14081,8 +14079,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
- * lies does not count. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
+ * a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -14101,8 +14099,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that is not before name, or one of that in a file before
- * file_number. */
+/* The first of n sorted items that has this name in file file_number or a later file, or comes
+ * after these. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -14120,7 +14118,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
+/* The items of a file (spec 7.2): its tensors, or the file itself if it has no tensors. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -14135,12 +14133,12 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
- * table. The two lowest bits of a place say what is known of the path: */
+/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
+ * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
+ * often. The two lowest bits of an entry say what is known about the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
-    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
 };
 
 typedef struct lmc__path_set {
@@ -14148,7 +14146,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The place of the path with these bits, or the free one where it should be. */
+/* The entry of the path with these bits, or the free entry where it belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -14158,7 +14156,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -14174,7 +14172,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* Notes what the path is whose bytes sha has taken so far. */
+/* Adds a path, with flags that say what it is. sha has taken the bytes of the path. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -14184,7 +14182,7 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    /* R4-25: no entry twice; R4-26: only directories have paths below them */
     LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
     LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
     LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
@@ -14193,8 +14191,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
- * those of the path before, so only directories whose names end behind them are noted. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
+ * of the path before, so only the directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -14215,19 +14213,19 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of. Checks come before use, field by field. */
+/* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
+ * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
+ * bodies consist. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
-/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+/* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
+ * Head_CRC has a place before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -14245,11 +14243,11 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* A letter of ASCII of that case. */
+/* ASCII letters of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
-/* A kind is four letters, digits or spaces, the first a letter. */
+/* A kind is four letters, digits or spaces, and begins with a letter. */
 static int lmc__is_kind_valid(const char *kind)
 {
     unsigned i;
@@ -14260,7 +14258,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What a reader may ignore if it does not know it. */
+/* A reader may ignore an ancillary section that it does not know. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -14277,7 +14275,7 @@ static int lmc__is_known_kind(const lmc__section *section)
            lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
 }
 
-/* Reads a section's header at p: of a kind that is known, or ancillary. */
+/* Reads and checks a section's header at p. */
 LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                                   const lmc__kernels *k)
 {
@@ -14294,15 +14292,15 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
- * lmc__left that they are there. */
+/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
+ * lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-/* Where the next size bytes are. */
+/* Advances over size bytes, and returns where they begin. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -14320,8 +14318,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
- * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
+ * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -14345,7 +14343,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size, at most max, and as many bytes. */
+/* A size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -14357,8 +14355,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
- * of tag. This version knows none; those of an odd tag nobody may pass over. */
+/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
+ * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -14411,36 +14409,36 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
- * that they make.
+/* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
+ * put_files.h writes them.
  *
- * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
- * follow cut that, and may cross from one file to the next. Most streams are one file.
+ * The files of one FILE section, one after another, are a *stream*. The runs that follow the
+ * section cut the stream, and may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * A name is told by what it shares with that of an earlier entry of the section. */
+ * An entry stores only the part of its name that an earlier entry of the section does not have. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
-    size_t stream;    /* that it is a part of, */
-    uint64_t start;   /* and where in that it begins */
+    size_t stream;    /* the number of its stream */
+    uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
+    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
     int is_unread;
     size_t unread_at;
-    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
-     * where all ends. */
+    /* After the first use of its header text (texts.h): where the text of each tensor begins, and
+     * where the last one ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
-    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;           /* the section does not tell the size */
+    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
+    int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
@@ -14448,7 +14446,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* extension records, which this version passes over */
+    int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -14469,7 +14467,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-/* One more stream, without files. */
+/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -14479,7 +14477,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
     return LMC_OK;
 }
 
-/* One more file, of the last stream, of which nothing is known. */
+/* Adds a file to the last stream; all of its facts are zero. */
 static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
@@ -14510,8 +14508,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
- * the first file that does not end before it. */
+/* The number of the file that has byte `position` of the stream, or of the first file after it if
+ * position is the end. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -14525,8 +14523,8 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file lies below the directory that it is restored to. */
+/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file is always below the directory to which it is restored. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, n, start = 0; /* of the component */
@@ -14541,13 +14539,13 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow. */
+/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+ * division has a rest, or the size is too large. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* then the others do not matter */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -14560,9 +14558,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: lmc__append_tensors must take
- * LMC_AUTO for it. */
+/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
+ * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
+ * must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -14570,27 +14568,27 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- a FILE body -- */
 
-/* While the entries of a body are parsed: twice, by the same functions. The first time they are
- * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
- * is known then. The second time they are copied, and compared with each other. */
+/* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
+ * counts them, and checks that they are complete and that their fields are within their limits. The
+ * second pass copies them, and checks the rules that compare entries. */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
-     * of shapes. */
+    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
+     * each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
-    /* Where they go. items: of the tensors' names. */
+    /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
     lmc__item *items;
     uint64_t *words;
     char *chars;
-    /* the path of the file before, or "" */
+    /* the path of the previous file, or "" */
     const char *path;
     size_t path_size;
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Bytes go to the strings. Returns where they begin. */
+/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -14599,8 +14597,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
- * is that of its shape; of others nobody can tell. */
+/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
+ * shape; only other dtypes have the field Size. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -14616,7 +14614,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
         LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* a known dtype is not a string */
             LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
                        memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
@@ -14636,9 +14634,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
- * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
- * reference is the entry so many before; 0: none. */
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
+ * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
+ * overlap. Back: the reference is Back entries before this one; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -14707,8 +14705,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
- * says so, and its tensors. The first bytes of the path are those of the file before. */
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
+ * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -14763,13 +14761,13 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     return LMC_OK;
 }
 
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, in order of falling alignment:
+/* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
+ * one allocation, sorted by alignment:
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
- * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
+ * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -14804,7 +14802,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -14813,8 +14811,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a file, and a nameless file is
- * alone. */
+/* The rules for all files together: no path twice, none below a regular file, and an empty path
+ * only if the snapshot has one file. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -14832,7 +14830,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     return LMC_OK;
 }
 
-/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+/* Adds the next FILE body. If the body is refused, the list stays as it was, except l->paths. */
 LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
@@ -14844,9 +14842,9 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
+/* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+/* The Loss that is written for a tensor; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
 #ifndef LMC_NO_ENCODER
@@ -14855,7 +14853,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
+/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -14868,7 +14866,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share, from a and b on by step: at most 255, and n. */
+/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -14884,10 +14882,10 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
+/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of t smallest; n: entries before it. */
+/* The reference that makes the entry of t smallest. n: number of entries before t. */
 static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
@@ -14913,8 +14911,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
- * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
+ * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -14955,7 +14953,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot express is refused here; the parser checks the rest. */
+/* Refuses only what an entry cannot express. The parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -14976,8 +14974,8 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here (lmc__list_files). */
+/* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
+ * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -15012,25 +15010,25 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
 
 LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
     return lmc__append_file_entry(out, file, 0);
 }
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it.
+/* The header text of a file (spec 4.3): its tensor entries, in the form in which safetensors writes
+ * them into a file's header. It predicts runs of Prediction 2.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
- * that are wanted: so any bytes of it take time in proportion to their number, and that of at
- * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+ * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
+ * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
+ * one byte of a tensor's text of 66,322 bytes (R9-7). */
 
-/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+/* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
 
-/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+/* Output of a text: its bytes [from, to) are copied to dst. at: bytes that were made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;
     uint8_t *dst;
@@ -15059,8 +15057,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
- * stands for its name there. */
+/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+ * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
 {
@@ -15083,9 +15081,9 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
+/* For one tensor. name_size is stored because names may be long and are read in small pieces. */
 typedef struct lmc__text_entry {
-    uint64_t start; /* of its text */
+    uint64_t start; /* of the tensor's text */
     size_t name_size;
 } lmc__text_entry;
 
@@ -15094,7 +15092,7 @@ static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
     return (const lmc__text_entry *)(const void *)f->text_at.data;
 }
 
-/* Finds where the text of each tensor begins; the last entry is where all ends. */
+/* Finds where the text of each tensor begins. The last entry says where the whole text ends. */
 LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
 {
     lmc__text_entry entry;
@@ -15115,7 +15113,7 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
     return LMC_OK;
 }
 
-/* Bytes of the file's header text. */
+/* *size: bytes of the file's header text. */
 static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 {
     if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
@@ -15123,8 +15121,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
- * them. */
+/* Copies bytes [offset, offset + size) of the file's header text, which must have them. Call
+ * lmc__get_text_size first. */
 LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
                                      size_t size)
 {
@@ -15143,38 +15141,38 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* == snapshot/runs.h =========================================================================== */
 
-/* RUN bodies (spec 4.2), both ways. */
+/* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
+/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
+ * it in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
+    uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
+    /* 0: the prediction is zeros. Else 1 plus the number of the item of the base, or of the file if
+     * the prediction is of this snapshot */
     uint32_t base;
 } lmc__segment;
 
-/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+/* A run, as its RUN body describes it. It begins where the previous run of its stream ends. */
 typedef struct lmc__run {
     uint64_t start; /* within the stream */
     uint64_t size;
     size_t block_size;   /* decoded bytes of each block but the last */
     uint64_t n_blocks;   /* at most 2^32 - 1 */
-    size_t stream;       /* its number */
+    size_t stream;       /* number of its stream */
     unsigned prediction; /* LMC__PREDICT_... */
-    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    unsigned conversion; /* enum lmc_conversion, of LMC__PREDICT_OWN */
+    /* its first segment in a buffer for the segments of many runs; LMC__PREDICT_ZERO has none */
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
     int has_records;
 } lmc__run;
 
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+/* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
 static int lmc__is_own_prediction(const lmc__run *run)
 {
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
@@ -15187,7 +15185,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Of a run whose segments were appended to that buffer, which may have moved. */
+/* Sets run->segments again after the buffer that has them may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -15199,7 +15197,7 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
  *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction, sizes within the format's limits. */
+ * Checks that the prediction is known, and that sizes are within the limits of the format. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
     uint64_t block_size;
@@ -15223,8 +15221,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the item or file of the last segment
- * that has one, -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
+ * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -15244,10 +15242,10 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     return LMC_OK;
 }
 
-/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
- * that grows in proportion to the body. They are as many as the body says, and end where the run
- * does, within the stream. Whether what predicts them is there is not checked here. */
+/* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
+ * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * so memory is in proportion to the body. Checks that the segments end where the run ends, within
+ * the stream. It does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -15289,14 +15287,14 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     return LMC_OK;
 }
 
-/* Decoded bytes of a block: the last has what is left. */
+/* Decoded bytes of a block. The last block has the rest. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
 #ifndef LMC_NO_ENCODER
-/* A RUN body. */
+/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;
@@ -15323,8 +15321,7 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 
 /* == snapshot/index_entries.h ================================================================== */
 
-/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
- * grow.
+/* The bodies of the sections INDX (spec 8.2) and BLKS (8.1): their layout, and how they are built.
  *
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
@@ -15335,23 +15332,23 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
- * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, fingerprints.
+ * The *facts* of a file are known only at its end: its size if the section does not tell it, its
+ * CRC, its fingerprints.
  *
- * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
+ * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
+ * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
- * until the file has ended. The entry of a run is made when its blocks are there: then it is known
- * how large they are. */
+/* The bodies while they are built, without metadata. The head stays zero until the end, and the
+ * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
+ * their size. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows; /* the body; that of BLKS */
-    lmc__buffer run_body;      /* of the run at hand */
-    uint64_t limit;            /* on the size of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    size_t facts_at;           /* in entries, of the file at hand */
+    lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
+    lmc__buffer run_body;      /* of the current run */
+    uint64_t limit;            /* on the sum of the sizes of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -15383,7 +15380,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* The blocks of the run at hand, if there is one, are all there. */
+/* Ends the current run, if there is one: all of its blocks were indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -15392,7 +15389,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* The next section, with its body; of an ancillary one only its size counts. */
+/* Adds the next section. Of an ancillary section only the size is used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -15405,13 +15402,13 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its fingerprints. */
+/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
 }
 
-/* Room for the facts of files whose section was the last entry. */
+/* Makes room for the facts of the files of the last FILE entry. */
 static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
                                         const lmc__stream *stream)
 {
@@ -15426,14 +15423,14 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
- * it is told anew before each wave is absorbed. */
+/* Tells the digester where to write the fingerprints of the current file. Call this before each
+ * wave is absorbed, because the place moves when the index grows. */
 static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -15444,7 +15441,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of d's file was absorbed: its facts are known now. */
+/* Writes the facts of a file, all of which was absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -15468,8 +15465,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* items: the names and fingerprints of all files and tensors, which point into the list; then the
- * snapshot's fingerprint, which is made of them. */
+/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
+ * and computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -15482,14 +15479,14 @@ static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__list
 }
 
 typedef struct lmc__metadata_entry {
-    size_t key_at; /* in the keys, NUL-terminated */
+    size_t key_at; /* where in the buffer `keys` the key begins, NUL-terminated */
     const uint8_t *value;
     size_t size;
 } lmc__metadata_entry;
 
-/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. keys NULL: they are only checked. */
+/* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
+ * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
+ * stay where they are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -15520,14 +15517,14 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. Slow, so only if the caller asks.
+/* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
+ * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+ * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
@@ -15539,14 +15536,14 @@ static uint64_t lmc__count_hashes(const lmc__listing *l)
     return n;
 }
 
-/* A body that says what its hashes are. */
+/* Whether the body has hashes of the algorithm that this library knows. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
     static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
+/* -- Snapshot_Hash: the SHA-256 of a canonical text that describes the whole snapshot -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -15564,7 +15561,7 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* hash: the file's first one; the others follow. */
+/* hash: the first hash of the file; the others follow it. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
     unsigned form = 0;
@@ -15584,8 +15581,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
- * count. */
+/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15597,8 +15593,8 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+ * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
                                                     const uint8_t *metadata, uint32_t n,
@@ -15614,7 +15610,7 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
+    lmc__sort_items(item, l->n_files); /* paths are unique, so fingerprints are not compared */
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC content 1", 14);
     lmc__sha256_number(&sha, l->n_files, 8);
@@ -15625,8 +15621,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
- * is of them and of this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and that
+ * its Snapshot_Hash is right. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -15641,29 +15637,29 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the
+ *                                        header with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -15672,16 +15668,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -15690,10 +15686,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -15718,7 +15713,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -15728,13 +15723,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -15745,8 +15740,9 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
- * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+/* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
+ * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
     const lmc__item *const items = lmc__get_item(o, 0);
@@ -15770,9 +15766,9 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
- * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
+ * several, the item in the file of that path comes first: an optimizer's states have the names of
+ * the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -15782,19 +15778,19 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found ? found : lmc__find_part(o, &part, dtype);
 }
 
-/* -- tensors whose names got another prefix -- */
+/* -- tensors whose names have another prefix in the base -- */
 
-/* Wrappers put something before the names of all tensors, or take it away:
+/* Some programs add a prefix to the names of all tensors, or remove one:
  *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot: sorted by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. What comes before an end is short. */
+ * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
+ * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
+ * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+/* Compares names read backwards. If one name ends with the other, the longer comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -15821,7 +15817,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
+/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -15837,11 +15833,11 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* So many names with one end are looked at. */
+/* At most so many names with the same end are compared. */
 #define LMC__MAX_ENDS 64u
 
-/* Of the base's tensors with that end the one that is like t, if there is only one: its number,
- * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
+/* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
+ * several. *n: how many tensors have this end, of any type. */
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
@@ -15853,7 +15849,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
-        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        const size_t before = item->size - wanted.size; /* letters before the end */
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
@@ -15864,8 +15860,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
- * end has two parts at least: too many tensors are called "weight". */
+/* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
+ * 0. The common end has at least two parts: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -15881,8 +15877,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -15895,7 +15891,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -15913,9 +15909,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -15936,7 +15932,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -15948,8 +15944,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -15965,7 +15961,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -15978,8 +15974,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -16001,8 +15997,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -16024,9 +16020,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -16038,10 +16034,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);
@@ -16059,20 +16055,20 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* What random access may cost, and what it remembers so that it costs less.
+/* Bounds the work of random access, and caches decoded bytes so that it does less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
- * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
+ * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
  *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
+ *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
+ *    from front to back, at up to four places in turns, decode each block once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
- *    lowest, so the bound holds for the chain. */
+ *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
+ *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
+ *    the first base, so the bound holds for the whole chain. */
 
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes. */
+/* A window holds one block of which a request needed only a part. It grows up to this size while
+ * neighbours are read one after another. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -16080,7 +16076,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 typedef struct lmc__window {
     size_t stream;
     uint64_t start;
-    uint64_t used; /* when it was used last */
+    uint64_t used; /* time of the last use, by lmc__windows.now */
 } lmc__window;
 
 typedef struct lmc__windows {
@@ -16090,8 +16086,8 @@ typedef struct lmc__windows {
 } lmc__windows;
 #define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
- * has it. */
+/* Finds the byte `offset` of the stream in a window. *size: in: bytes wanted; out: bytes that the
+ * window has from there. NULL: no window has that byte. */
 static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
                                        size_t *size)
 {
@@ -16109,9 +16105,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
- * the others; else the one that was not used for longest. *follows: how many bytes it has that end
- * there. */
+/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
+ * not displace the others; else the least recently used one. *follows: bytes that the window has up
+ * to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -16130,14 +16126,14 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
+    int is_started; /* the last request was not alone: `left` is kept */
+    int is_running; /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -16146,9 +16142,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
- * it may; those that a decoder makes on the way through a file share what they may cost. Returns
- * whether it is to be ended: it is the outermost. */
+/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
+ * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
+ * request is the outermost: the caller then ends it with lmc__end_work. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -16172,25 +16168,25 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
- * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+/* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
+ * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
+ * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
+ * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
+ * window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
 
 typedef struct lmc__reach {
-    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
-     * the block, plus 1; 0: none */
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
+     * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* for what is asked for from front to back; for the blocks that one request wants */
+    /* since the start; for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
-    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+    uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;
 
-/* Looks a block up, and makes it the latest; returns whether it was there. */
+/* Looks up a block, and makes it the latest. Returns whether it was in the list. */
 static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
 {
     unsigned i = 0;
@@ -16203,8 +16199,9 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
- * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+ * counted. Predictions with the same `request` are read at once. Only the first and the last block
+ * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
                           uint64_t request)
 {
@@ -16231,16 +16228,16 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* == snapshot/writer_plan.h ==================================================================== */
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+/* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
- * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
- * tensors are AUTO.
+ * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
+ * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
  * What predicts them:
  *
@@ -16253,27 +16250,28 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends only on descriptions, so the pieces in which a file comes do not change the
- * output. */
+ * The plan depends only on the descriptions of files. So the output does not depend on the pieces
+ * in which the caller writes a file. */
 
-/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+/* The longest run: a multiple of every block size, with fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* The blocks of a sparse delta are 2^1 times as large as those of others. */
+/* Log2 of the factor by which the blocks of a sparse delta are larger than others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
- * number, since each tensor has its own statistics. */
+/* Log2 of the elements of a block in a run of several tensors without a prediction: half the usual
+ * number, because each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
- * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
+/* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
+ * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
+ * once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
- * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
+ * they are whole elements and at most this size: two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
- * two gaps is coded with them. MAX_GAPS sizes are remembered. */
+/* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
+ * between two gaps is coded with them. The last MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -16285,76 +16283,76 @@ typedef struct lmc__gap {
 } lmc__gap;
 
 struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+    lmc__buffer body; /* of the section that is being written */
+    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
      */
     lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* the segments of the run at hand; its section, written before its first block */
+    /* the segments of the current run; its section, which is written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
-     * unknown */
+    /* bytes of the file that are in no job yet: the start of a block, or of a run if the size of
+     * the file is unknown */
     lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    /* lmc_quantizer *, of copied files (copy.h); the writer frees them */
     lmc__buffer quantizers;
-    /* small files that wait to be written together (writer_groups.h): their bytes, one after
-     * another; CRC and fingerprint of each */
+    /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
+     * fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
-     * content; and the block that was read back, number read_block */
+    /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
+     * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    uint64_t offset;        /* bytes that were written, or wait in parts */
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
-    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
-    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
+    lmc__origin origin;   /* reads predictions; its read_back is lmc__read_written */
+    uint64_t read_block;  /* number of the block in block_read, plus 1; 0: none */
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* the cost of reading all predictions so far */
-    /* the last gaps, each of another size; a new one replaces the oldest */
+    /* the last gaps, all of different sizes; a new gap replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-    size_t n_waiting; /* how many files wait, the last of the listing */
-    int in_group;     /* they are being written */
-    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: it lacks one of the files, so it cannot be overwritten */
+    size_t n_waiting; /* files that wait: the last files of the listing */
+    int in_group;     /* 1: the waiting files are being written */
+    int is_callers;   /* 1: the bytes to code are in the caller's memory, and may change */
+    /* 1: the base lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
-    /* the file at hand, in the listing */
+    /* the current file, in the listing */
     int in_file, is_waiting;
     lmc_file *file;
-    uint64_t left;                /* bytes of it that are still to come, at most */
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    uint64_t left;                /* bytes of the file that may still come */
+    enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
-    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    uint64_t position; /* bytes of its stream in runs that have begun */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
+    /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
-    /* the run at hand; where it is from: */
+    /* the current run, and how it is coded */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors; its blocks are smaller */
-    uint64_t run_left;              /* bytes of it that are in no job yet */
-    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    int is_shared;                  /* several tensors share the run; its blocks are smaller */
+    uint64_t run_left;              /* bytes of the run that are in no job yet */
+    uint64_t wave_start;            /* where in the stream the planned wave begins */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* Whether the file at hand ends when the caller says so. */
+/* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
 }
 
-/* -- what was written, as it can be read back -- */
+/* -- reading back what was written -- */
 
 /* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
@@ -16365,8 +16363,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
- * a second moment, and not parts of elements. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
+ * the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16382,14 +16380,14 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run, and the number of its first block in the snapshot. */
+/* A run; number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
     size_t block_size;
 } lmc__written_run;
 
-/* The number of the block that has that byte of a stream, and where it lies. */
+/* The number of the block that has byte `position` of a stream. *block: its range. */
 static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
                                 lmc__range *block)
 {
@@ -16402,7 +16400,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* Whether the bytes of this snapshot that predict the run are already encoded. */
+/* Whether the bytes of this snapshot that predict the run were already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -16416,8 +16414,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
- * has them quantised. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
+ * quantised if the tensor is quantised in the snapshot. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16444,8 +16442,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
- * whole blocks, whose CRCs are known. */
+/* The origin's read_back; user: the writer. It reads whole blocks, to check by their CRCs that the
+ * bytes are those that were encoded. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16478,8 +16476,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
- * generation. If it needs a second moment, the tensor has that as its twin. */
+/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
+ * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -16495,11 +16493,11 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
- * text may be in the bytes before the first tensor, these are held in memory. */
+/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
+ * the bytes before the first tensor may contain the header text, they are kept in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
     uint64_t before, size;
     size_t i;
     w->position = w->next = w->header_size = 0;
@@ -16524,16 +16522,16 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 
 /* -- predictions -- */
 
-/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
- * tensors. */
+/* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
+ * between tensors. */
 typedef struct lmc__unit {
     const lmc_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
- * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
+/* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
+ * group: file) where the search begins; becomes that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -16560,15 +16558,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
+/* What predicts a unit: fields of a RUN body and of a segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t base; /* 0: by nothing */
+    uint32_t base; /* 0: there is no prediction */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
- * twin. */
+/* The prediction by a twin. Its base is 0 if the twin cannot be read back. size: of the tensor or
+ * file that has the twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -16589,7 +16587,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -16614,8 +16612,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
- * to that. */
+/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16625,7 +16622,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
+/* Each quantised block has a table, so quantised blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -16635,8 +16632,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
- * conversion, too (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+ * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16647,7 +16644,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* Whether a run that t shares with others ends behind t. */
+/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -16655,16 +16652,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
- * that follow and are coded alike. */
+/* Begins a run with tensor t. Returns where the run ends: after t, or after the last of the small
+ * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
-     * segments are refused (R4-47). */
+    /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
+     * Such segments would be refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -16692,7 +16689,7 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+/* If the bytes before the first tensor contain the header text, plans their run. Else plans
  * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
@@ -16723,8 +16720,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
- * at offset is remembered. */
+/* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
+ * remembers the one at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16739,8 +16736,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
- * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
+/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
+ * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -16767,7 +16764,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* Plans the run that begins with unit u, of a known size. */
+/* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -16781,7 +16778,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         size_t i = w->next;
         w->run.prediction = by.kind;
         w->run.conversion = by.conversion;
-        while (u.end < all) { /* of a group */
+        while (u.end < all) { /* the files of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
             if (by.kind != w->run.prediction) break;
@@ -16792,8 +16789,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
- * (work.h). */
+/* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
+ * segment gets none. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16806,20 +16803,20 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which cannot do without */
+            !w->quant) /* which needs its prediction */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
- * the unit begins. */
+/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
+ * unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
+    for (i = 0; i < n && at < stop; i++) { /* the part begins at start <= at */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -16833,13 +16830,13 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_p
     return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a run that is predicted: one for each unit, or several. */
+/* Appends the segments of a predicted run: one or several for each unit. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
     const uint64_t end = w->position + w->run.size;
     uint64_t at, stop;
     size_t i = w->next;
-    w->reach.request = UINT64_MAX; /* blocks are counted from 0 in each run */
+    w->reach.request = UINT64_MAX; /* no request: blocks of each run are counted from 0 */
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
@@ -16862,9 +16859,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
- * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
- * run has whole elements; the next run, of bytes, takes a rest. */
+/* Plans the run of the next bytes. data has at least one byte, and at least header_size bytes.
+ * available: bytes of the run, if the file's size is unknown. Except in a group, a run has whole
+ * elements; the next run, of bytes, takes the rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -16885,10 +16882,10 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
         if (run->size < width) w->dtype = LMC_AUTO;
         else run->size -= run->size % width;
         if (w->dtype == LMC_AUTO && run->size > 4096)
-            run->size -= run->size % 8; /* so that every block can be split at any width */
+            run->size -= run->size % 8; /* so that blocks have whole elements of any width */
     }
     if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+        return LMC_ERR_ARGUMENT; /* its second moment was not written before */
     run->block_size = lmc__choose_block_size(w);
     if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
         LMC__TRY(lmc__plan_segments(w));
@@ -16898,7 +16895,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
 
 /* == snapshot/writer_blocks.h ================================================================== */
 
-/* The writer's way from bytes to blocks in the sink.
+/* How the writer makes blocks from bytes and hands them to the sink.
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
@@ -16908,18 +16905,18 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
- * RUN section says how many bytes follow.
+ * The caller's memory may change while it is coded; each block is then still consistent
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
+ * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
- * order, with gaps, and are written as parts. A run's section stands before its first block
- * (head_size). */
+ * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
+ * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
+ * block (head_size). */
 
-#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
 
-/* Straight to the sink, behind what waits to be written. */
+/* Writes directly to the sink, after the parts that wait. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -16929,8 +16926,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
+ * come before the section. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16939,7 +16936,7 @@ static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lm
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+/* Writes body as a section, and adds its entry to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     const uint64_t size = body->size;
@@ -16959,13 +16956,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes are compared with the prediction. */
+/* So many pieces of so many bytes of a block are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block, which is at data, has changed. Headers, tables and classes are most of what such a
- * block takes beside its changes. The section of the run is not written yet. */
+/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
+ * first block, at data, have changed. In such blocks headers, tables and classes are large compared
+ * with the changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16987,9 +16984,9 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
-/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots
- * become parts, to be written with the next wave, without the gaps between them. */
+/* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
+ * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
+ * which are written with the next wave. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -16997,7 +16994,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
-    /* so that no step waits long */
+    /* so that reading takes no longer than coding */
     c->read_portion = c->out[c->out_number].size * c->read_per_coded;
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
@@ -17006,7 +17003,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        if (block_job->n_pieces) /* the index has grown */
+        if (block_job->n_pieces) /* the index may have moved */
             lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
@@ -17029,7 +17026,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
+/* Begins the run of the next bytes (lmc__plan_run). */
 LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
                                                 size_t available)
 {
@@ -17049,15 +17046,14 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
                                                                       : LMC_OK;
 }
 
-/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
- * for the headers of many small blocks, and for sections of runs unless they are long. */
+/* Makes room in `out` for the whole wave, because jobs point into it. A sixteenth is added for the
+ * headers of many small blocks, and for RUN sections that are not long. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + (head_size & ~(size_t)4095)));
-    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
-     * that have none. */
+    /* A prediction is not larger than its slot, so this is enough for all runs of the wave. */
     if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -17065,12 +17061,12 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is
- * encoded. Its prediction is read now: workers never call callbacks of the base. */
+/* Makes a job from the next block of the run, of size bytes. data must stay until the wave is
+ * encoded. The prediction is read now, because workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const uint64_t at = w->run.size - w->run_left; /* where the block begins in the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
@@ -17084,7 +17080,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17098,7 +17094,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else a twin that has changed predicts nothing */
+        /* else the twin has changed, and predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -17115,7 +17111,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) /* the run is of one tensor, or a part of it */
+    if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
@@ -17124,8 +17120,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
- * less than a block. data must stay until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs when needed. *rest: bytes at the end that make no
+ * whole block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -17147,12 +17143,12 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+/* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that
- * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
- * where they are. The rest waits in carry; or, if it is at most `room`, before what is read next,
- * and is written again with that: *kept is its size. */
+ * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
+ * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
+ * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
+ * read instead, to be written again with that; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17179,7 +17175,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* of a header whose last block goes on behind it */
+        /* the header's last block continues after it */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -17210,9 +17206,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer that has LMC__PORTION_ROOM more: behind room for what is
- * left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31 bytes
- * above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
+/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
+ * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
+ * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
@@ -17220,7 +17216,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Spans are waves, so that their bytes are in caches; smaller ones would often cut blocks. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
+ * cut blocks often. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -17247,7 +17244,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size, before = kept;
-        c->read_portion = c->read_size; /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first span, or the bytes that no step has read */
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
@@ -17267,29 +17264,29 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* == snapshot/writer_groups.h ================================================================== */
 
-/* Small files, several of which share a FILE section and runs (spec 4.1).
+/* Groups of small files, which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
- * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
- * sizes, so small files wait in memory:
+ * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
+ * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
+ * sizes of all files, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group, and absorbed
  *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base files wait only from the first one on that the base does not have. */
+ * A group cannot be restored over the base, because its blocks may have bytes of several files
+ * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
 
-/* A group is written when it has so many bytes, or files. */
+/* A group is written when it has this many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
- * (whose runs begin where they do), and its bytes are to be coded as any others. */
+/* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
+ * twin and no dtype. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -17324,7 +17321,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    /* Their streams become one. They keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
@@ -17361,25 +17358,25 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* == snapshot/writer.h ========================================================================= */
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
- * is written once and in its order, so any sink will do. The calls, in the order in which they are
- * legal:
+/* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
+ * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
+ * sink will do. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
- *               ^---------- once or more often, no two at once ---^
+ *               ^---------- once or more often, one at a time ----^
  *
- * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 1 and 4), while the index grows in memory:
+ * Metadata may be added at any time before finish. free may be called at any time. What the calls
+ * write (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. */
+ * w->offset is the place of the next byte in the file; bytes before it may still wait for the
+ * sink. */
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
- * the options point to is the caller's; the options themselves are copied. The base's fingerprint
- * is computed now; its bytes are read only where a tensor has the same name. */
+/* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
+ * The options are copied, but not the objects to which they point. The base's fingerprint is
+ * computed now. Its bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17421,8 +17418,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
- * trailer. The sink is the caller's, and is not closed. */
+/* May be called at any time, even within a file: then the output has no trailer, so it is no LMC
+ * file. Does not close the sink, which belongs to the caller. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
 #ifndef LMC_NO_QUANTIZE
@@ -17441,15 +17438,14 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Words of a struct of the caller that mean nothing yet. */
+/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
-/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. */
+/* Begins a file. The description is written as a FILE body and parsed by the function that readers
+ * use: what a reader would refuse is LMC_ERR_ARGUMENT here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -17486,8 +17482,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. */
+/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
+ * bytes that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -17503,7 +17499,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
+/* Whether a key starts with "lmc." but has no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -17515,7 +17511,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
+/* Keeps an entry in the form of the index (spec 8.3). lmc__finish_writer sorts the entries. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -17536,7 +17532,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
                                         size_t size)
 {
-    const uint64_t body_size = size; /* which may be less than the format's limit can be */
+    const uint64_t body_size = size; /* a size_t may be too small for the limit below */
     if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
         !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
         return LMC_ERR_ARGUMENT;
@@ -17562,8 +17558,8 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
- * w->metadata, so the entry begins 8 bytes before it. */
+/* Copies the metadata entries to w->carry, sorted by key. An item's name points to the key in
+ * w->metadata, so the entry begins 8 bytes before the name. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -17584,7 +17580,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The section of hashes, by the metadata, sorted. */
+/* Writes the section of hashes. The sorted metadata must be in w->carry. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
@@ -17597,8 +17593,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
- * the items out of the entries (spec 7.2), before the metadata is there. */
+/* Writes the table of blocks, the index and the trailer. A file that has a trailer is complete. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t trailer[LMC__TRAILER_SIZE];
@@ -17631,7 +17626,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
+/* The first error stays: every later call returns it, without evaluating `call`. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -17663,7 +17658,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
+/* w->offset includes the coder's parts (pipeline.h), which the sink has not got yet. */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -17679,21 +17674,21 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 
 /* == snapshot/arrays.h ========================================================================= */
 
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
+/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+ * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * by falling width of the dtype, then by name: so all data is aligned. */
-/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
- * each. */
+ * sorted by falling width of the dtype, then by name, so that all data is aligned. */
+/* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
+ * each key is compared with all others. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
+/* Whether s is valid UTF-8 (RFC 3629): no surrogates, no overlong forms, nothing above U+10FFFF.
+ * The range low .. high of the second byte excludes all of these. A zero byte ends the string, and
+ * is never in that range. */
 static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
@@ -17720,9 +17715,9 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
- * tensors in such a file (spec/foreign-bases.md). */
+/* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
+ * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
+ * tensors in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -17743,12 +17738,12 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
     lmc__buffer name;    /* of the last tensor, escaped */
     lmc_file file;
 } lmc__array_file;
 
-/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+/* Whether the description is complete, and the size is a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
@@ -17759,8 +17754,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
+/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
+ * neighbours; the writer refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -17779,8 +17774,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
- * it. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
+ * few. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -17797,7 +17792,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* All but the data; offsets of tensors count from the start of the file in the end. */
+/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
+ * start. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
@@ -17876,77 +17872,77 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
- * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+ * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
+ * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
+ * from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
- * is cut by the end of one buffer is moved in front of the data in the other:
+ * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
+ * buffer cuts a block, its first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
- * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
- * end of a stream, or of what done_size covers. Blocks
- * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
- * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
+ * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
+ * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
+ * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
+ * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
+ * are called between waves.
  *
- * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
- * sizes and fingerprints are known to be right only at the end, by the index. */
+ * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
+    lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* at the end: names and fingerprints of everything */
-    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
-     * restored */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
+     * files */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
+    /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
-     * be copied before them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
+     * copied in front of them */
     int is_next_read;
     size_t next_room;
-    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
-     * before it is read to */
+    /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
+     * it gets new bytes */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
-    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__listing listing;             /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    lmc__index_builder index;         /* builds what the INDX section must be */
+    lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
     int is_check;
     enum lmc_status unread;
 
-    /* -- the stream of files at hand: the last that is listed -- */
-    uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
-     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
+    /* -- the current stream of files: the last in the listing -- */
+    uint64_t position; /* bytes of the stream in runs so far */
+    /* Numbers of files: blocks of planned_file are being planned, bytes of `file` are being
+     * written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
-    /* -- the wave at hand -- */
+    /* -- the current wave -- */
     size_t largest; /* decoded bytes of the largest block of the run */
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
- * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
+/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
+ * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -17954,7 +17950,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* The next file of the stream begins: number r->file. */
+/* Begins file number r->file, the next of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -17964,8 +17960,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
- * of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the built index to
+ * those in `entries`, or to zero if entries is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -17976,7 +17972,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* The file is decoded. It must be written before the caller is told that it is complete. */
+/* Ends the file, all of which was decoded. Writes all parts before it calls end_file. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -17997,15 +17993,15 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last such end are written now. */
+/* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
+ * in them, the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
-        size_t size = 0; /* of those pieces that are the file's */
+        size_t size = 0; /* of the pieces of this file */
         lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
@@ -18019,9 +18015,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
- * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
- * are written at once. */
+/* Decodes the planned wave, which may be empty. At the same time it writes the bytes of the
+ * previous wave, and reads on if the other buffer is free. Without threads, decoded bytes are
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18037,9 +18033,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
-        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* it has nothing to keep */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* then size fits into a size_t */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -18053,20 +18049,19 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
- * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
- * stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
+ * end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+    /* lmc__decode_wave also reads, unless the other buffer has blocks of the wave. Then a second,
      * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* it was made for smaller blocks */
+    if (left > r->next_room) { /* the room was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -18082,8 +18077,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
- * pointers into `out` and its number may change. */
+/* Makes sure that size bytes are at r->at; fewer only at the end of the stream. It may decode a
+ * wave, so pointers into `out`, and out_number, may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -18098,7 +18093,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there, and stay until more are fetched. */
+/* Takes the next size bytes, which must be there. They stay until the next fetch. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -18106,8 +18101,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
- * and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
+ * body is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -18127,7 +18122,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
+/* Takes an ancillary section. Keeps only the section of hashes, and only with check_hashes. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -18143,9 +18138,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
- * files could not be written. */
+/* Takes a FILE section. Everything is checked before begin_file is called. The built index has room
+ * for facts that are not known yet. In place, each stream must be one file: a block of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18161,7 +18156,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
-            return LMC_ERR_LIMIT; /* before the caller makes room for it */
+            return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -18169,7 +18164,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* The stream ends: no run of it follows. Its last files may have no bytes. */
+/* Ends the stream: it has no more runs. Its last files may be empty. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -18191,17 +18186,17 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* a run ends within its stream, so there are more files */
+        if (size != 0) /* a run ends within its stream, so there is another file */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
- * decoded. unread: LMC_OK, or why there is no prediction.
+/* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
+ * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; none may be half written. Such blocks
- * are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Such
+ * blocks are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18225,19 +18220,19 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
+    out = &c->out[c->out_number]; /* may be the other one now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
+    LMC__PREFETCH(r->at); /* that header says where the next block is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->file_offset = run->start + offset; /* of a stream that is one file */
+    block_job->file_offset = run->start + offset; /* used if the stream is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -18253,8 +18248,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
- * its base cannot read back its own bytes either. */
+/* LMC_OK, or why the predictions of a run cannot be read, which is allowed if nothing is written.
+ * Without its base a delta cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -18264,8 +18259,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
- * was given, so all blocks so far are decoded and written before its first prediction is read. */
+/* Takes a RUN section and its blocks. A run that refers to its own snapshot reads back bytes that
+ * write() got. So all earlier blocks are decoded and written first. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -18307,10 +18302,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
- * CRCs
- * and fingerprints of files that could not be decoded. */
+/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
+ * decoded it gives the CRCs and fingerprints. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18357,7 +18351,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Restores the whole stream. No byte may be left behind its trailer. */
+/* Restores the whole stream. No byte may follow the trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -18441,23 +18435,23 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
- * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
- * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
- * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
- * proportion to the size of the index, which the caller limits, and time to n log n. */
+/* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
+ * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
+ * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
+ * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
+ * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
-     * section is lost) */
+    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
+    /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
+     * is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, by its row in BLKS: where it begins, its encoded size. */
+/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -18469,14 +18463,14 @@ typedef struct lmc__ancillary {
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* of all runs: how many rows; where BLKS begins */
+    /* rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -18507,7 +18501,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Segments of all runs, when there will be no more of them. */
+/* Sets the segments of all runs, when all of them were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -18515,12 +18509,12 @@ static void lmc__settle_runs(lmc__tables *t)
     for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
-/* While the entries of an index are parsed. */
+/* The state while the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
     lmc__cursor c;     /* what is left of the body */
     unsigned features; /* of the file */
-    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t offset;   /* where in the file the next section must begin */
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
@@ -18531,8 +18525,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
- * complete. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
+ * the stream before it. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18550,7 +18544,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
             LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
-            stream->size = file->size; /* it is the only one of its stream */
+            stream->size = file->size; /* the stream has no other file */
         }
         file->crc = lmc__take32(&x->c);
         lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
@@ -18559,7 +18553,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -18618,9 +18612,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
- * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
- * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
+/* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
+ * entries. items: a scratch buffer. Does not check the base and the predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -18658,26 +18652,26 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, and nothing else.
+/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
- * is asked for one part of a block after another. It then decodes to a *window*, which answers the
- * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
- * so its buffers must be free while a prediction is read.
+ * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
+ * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
+ * reader gets requests for one part of a block after another. It then decodes the block to a
+ * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
+ * may share one coder, so its buffers must not be in use while a prediction is read.
  *
- * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
+ * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
-    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
-     * several runs */
+    /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
+     * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is read whole; the section of hashes, after the first request */
+    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
+    /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
+    /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -18685,20 +18679,20 @@ struct lmc_reader {
     /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
+    lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
+    int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
+    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* how many snapshots share this meter, as far as is known; this one is counted */
+    /* snapshots that share the meter, as far as is known, this one included */
     uint64_t n_links;
-    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
+    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
     lmc__digester *digester;
-    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
+    /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the larger one, which begins with this */
+    size_t struct_size;                     /* of the struct that begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -18722,8 +18716,8 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* The first request reads this many bytes of the file's end, since the source may be far away. They
- * hold the index of about a thousand tensors. */
+/* The first request reads this many bytes at the end of the file, because each request to a remote
+ * source is slow. They have the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
@@ -18740,7 +18734,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Fills a buffer with bytes of the source alone. */
+/* Fills a buffer with these bytes of the source, and nothing else. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -18751,7 +18745,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same for the held bytes. After an error none are held. */
+/* Fills r->held in the same way. After an error it is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -18759,15 +18753,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The most bytes of index that the caller wants in memory. */
+/* The caller's limit on bytes of index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
- * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
- * files these are the rows. */
+/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
+ * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
+ * most files these are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -18799,9 +18793,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
- * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
- * the places. */
+/* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
+ * second half of the new room. The first half gets the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -18847,9 +18841,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
- * all the same: the error comes when they are used. */
+/* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
+ * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
+ * can still be opened; the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -18868,10 +18862,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
- * the rows. A second one takes what lies before the tail of a large index. The header itself is
- * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
- * file may be. Nothing may lie between what header, index and trailer describe. */
+/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
+ * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
+ * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
+ * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -18906,8 +18900,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
- * stream. NULL: there is no such file, or it has fewer bytes. */
+/* Returns the stream of a file. *offset becomes the place in the stream. NULL: there is no such
+ * file, or it lacks bytes [*offset, *offset + size). */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -18919,9 +18913,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
- * gives first_run. */
+/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
+ * that begins there or before. In salvage, with gaps, that run may end before position. For a
+ * stream without runs: first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -18931,11 +18925,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
+/* The most encoded bytes of one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
- * with is_end where it ends. At an end of the run no rows are needed. */
+/* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
+ * begins or, with is_end, ends. Both ends of the run are known without the rows. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -18950,8 +18944,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
- * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
+/* Prepares for reading bytes [offset, offset + size) of a stream. If they are in several runs, one
+ * request reads the encoded bytes of the first runs, up to LMC__FETCH_SIZE. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -18974,11 +18968,11 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
         if (next - from > LMC__FETCH_SIZE) break;
         to = next;
     }
-    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* one run: not held */
 }
 
-/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
- * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
+/* Bytes [offset, end) of run `number` are wanted at dst. n blocks, from number `first` on, are read
+ * at once. head: size of block `first` if only a part of it is wanted; else 0. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -18992,15 +18986,15 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
     return &r->base[run->prediction == LMC__PREDICT_OWN];
 }
 
-/* The predictions of the blocks that are fetched:
+/* Reads the predictions of the n blocks:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
- * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
- * neighbours are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded.
+ * That of the first or last block is read to a buffer if only a part of it is wanted. So the
+ * predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19022,8 +19016,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
- * the same number and size. */
+/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+ * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -19035,7 +19029,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
+/* A task; arg is the reader. With parallel_reads each task reads its own block. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -19043,7 +19037,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__job *const job = &block_job->job;
     const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
-    if (r->options.parallel_reads) /* src is in the coder's buffer */
+    if (r->options.parallel_reads) /* src points into the coder's buffer */
         job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
@@ -19055,8 +19049,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
- * in c->in[0], or will be, with parallel_reads. */
+/* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
+ * c->in[0], or with parallel_reads the tasks read them to there. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19083,7 +19077,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* a block of several pieces is read again */
+        /* a block of several pieces is read again, for their sums */
         job->streaming = lmc__no_streaming;
         job->streaming.is_on =
             x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
@@ -19094,9 +19088,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
- * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
- * wave. has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run, at least a wave of blocks at once. Predictions are
+ * read first, since they may need the coder's buffers; then the encoded bytes, which are decoded
+ * wave by wave. has_code: the encoded bytes are in c->in[0] already. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -19136,8 +19130,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and shows where its blocks are. */
+/* The read_run for intact files. If the whole run is wanted, and is not too large, one request
+ * reads its encoded bytes, in which the headers tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -19153,17 +19147,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
     return status;
 }
 
-/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
- * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
- * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
- * damaged, the block is read alone. */
+/* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
+ * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
+ * each block once, and a single request costs only one block. If a neighbour is damaged, the block
+ * is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -19185,13 +19179,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
- *  - they are in a window;
- *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are;
- *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage). */
+ *  - a window has them: they are copied;
+ *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
+ *    directly to out;
+ *  - else a window is filled, beginning with the block of the first byte.
+ * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -19218,7 +19212,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* they are found there now */
+            part = 0; /* the next turn finds them there */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -19227,7 +19221,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
+/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -19246,9 +19240,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
- * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
- * that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, because
+ * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+ * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -19268,8 +19262,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
- * the index. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
+ * are those of the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -19297,7 +19291,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
+/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -19318,14 +19312,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* If the tensor is the reader's own, its fingerprint must be that of the index. */
+/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -19333,7 +19327,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* there is none to compare with */
+    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)
@@ -19349,7 +19343,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without reading anything: files and metadata. */
+/* What a reader tells from its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -19402,11 +19396,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
- * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
- * are "". */
+/* Finds files and tensors by name. The first search sorts the names. Names are unique within a
+ * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
+ * their paths are lost. */
 
-/* Every file of a base, or of the reader as one, by its path. */
+/* Every file of a base (or of a reader, used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -19418,7 +19412,7 @@ static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
     return LMC_OK;
 }
 
-/* Fills names (every tensor, by name and file) and paths (every file). */
+/* Fills r->names (every tensor, sorted by name and file) and r->paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const lmc_base self = lmc_reader_base(r);
@@ -19434,11 +19428,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
+    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
 }
 
-/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
- * behind it has that name, too. */
+/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
+ * after it has the same name. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -19480,17 +19474,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage) is
- * a reader with more behind it:
+/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
+ * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So a pointer to it is a pointer to a reader. read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra do what differs. */
 
-/* Allocates struct_size bytes: a reader, and what is behind it. open: finds the tables. After an
- * error the reader is freed as always: everything in it is zero, or valid. Readers of a chain are
- * used one at a time, so the caller may let one lend its coder, of several MiB, to the others. */
+/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
+ * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
+ * one at a time, so one may lend the others its coder of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -19518,7 +19512,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one request counts for the whole chain */
+    /* the base's meter, if the base is a reader: one budget for the whole chain */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -19541,8 +19535,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* What a salvage adds is freed before the reader, since both are one allocation. struct_size is
- * kept because LMC_REALLOC wants the size of what it frees. */
+/* free_extra frees what a salvage added, before the reader, since both are one allocation.
+ * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -19558,12 +19552,12 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
- * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
- * move, so it must not be read by another thread. */
+/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
+ * these only point. A write to the sink may move the data, so no other thread may read it
+ * meanwhile. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
- * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
+/* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
+ * LMC_ERR_MEMORY the bytes that were written before are still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19583,8 +19577,7 @@ static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *ds
     return LMC_OK;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an
- * error. */
+/* Reads from position on. A position beyond the end is an error of the caller: LMC_ERR_READ. */
 static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19601,21 +19594,21 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* Of what is there now: a source has a size from the start, and does not see what is appended. */
+/* A source of the bytes that are there now. It does not see what is appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
-/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
+/* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
-/* It can be used again. alloc_user stays, as the caller has set it. */
+/* The lmc_memory can be used again. alloc_user stays. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -19693,10 +19686,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -19712,20 +19705,20 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
- * trailer. About 450 bytes with one tensor without a name. */
+/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
+ * trailer. One tensor without a name takes about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
- * index for each. */
+/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
+ * index. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
- * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
+ * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
  * a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
@@ -19786,7 +19779,7 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 }
 #endif
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -19799,7 +19792,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -19856,11 +19849,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -19881,7 +19874,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
@@ -19898,7 +19891,7 @@ static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
     const lmc_sink sink = lmc_stdio_sink(f->part);
     const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_source source;
-    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* tells the size */
     if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
     return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
 }
