@@ -1,11 +1,11 @@
 /* verify.c - lmc verify: whole chains of deltas, each link decoded once
  * SPDX-License-Identifier: MIT
  *
- * The files make a forest: below each snapshot stand the deltas that are made against it. It is
- * walked from the roots. What has others below it is restored to a scratch file, from which these
- * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
- * the child with the most below it: of a chain there are two scratch files at a time, and one more
- * where it branches.
+ * The files form a forest: the children of a snapshot are the deltas that are made against it. It
+ * is walked from the roots. A snapshot with children is restored to a scratch file, which is their
+ * base. When the last child was restored, the scratch file is closed, which removes it. The last
+ * child is the one with the largest tree below it. So a chain needs two scratch files at a time,
+ * and one more where it branches.
  */
 #include "verbs.h"
 
@@ -18,12 +18,12 @@
 struct node {
     const char *name;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_readable; /* its index */
-    char *made_with;           /* what its base was called; NULL: it does not say */
+    int is_delta, is_readable; /* its index was read */
+    char *made_with;           /* name of its base; NULL: not stored */
     int is_placed;
     struct node *parent;    /* NULL: a root */
-    const lmc_base *base;   /* of a root that is a delta: from outside of the files */
-    struct node **children; /* in verification.by_wanted, the one with the most below it last */
+    const lmc_base *base;   /* of a root that is a delta: a base that is none of the files */
+    struct node **children; /* in verification.by_wanted, the heaviest one last */
     size_t n_children;
     size_t weight; /* nodes of the tree below, itself included */
 };
@@ -32,23 +32,23 @@ struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    struct node **by_wanted; /* the deltas */
+    struct node **by_wanted; /* the deltas, sorted by `wanted` */
     size_t n_deltas;
-    struct node **order; /* what is placed, parents first */
+    struct node **order; /* the placed nodes, parents first */
     size_t n_placed;
     int code;
 };
 
-/* A verified snapshot: its files one after another. */
+/* A verified snapshot whose files are in a scratch file, one after another. */
 struct stage {
-    struct second_look again; /* without scratch file */
+    struct second_look again; /* if there is no scratch file */
     int fd;                   /* of the scratch file; -1: there is none */
     struct archive archive;
     struct outlet outlet;
     uint64_t *starts; /* of the files */
     size_t room;
     const struct options *o;
-    int code; /* what writing has reported */
+    int code; /* exit code of an error in writing */
 };
 
 /* -- the scratch file -- */
@@ -70,7 +70,7 @@ static enum lmc_status stage_write(void *user, const void *data, size_t size)
     return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* For what is written against it, and for its own twins. */
+/* Reads for the deltas of the snapshot, and for its own twins. */
 static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -103,7 +103,7 @@ static void close_stage(struct stage *stage)
 
 /* -- the forest -- */
 
-/* The nodes stand in one array: of equal ones, the first comes first. */
+/* All nodes are in one array; equal ones are sorted by their places there. */
 static int compare_wanted(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
@@ -118,7 +118,7 @@ static int compare_weights(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Places a root, and everything that stands on it. */
+/* Places a root and all deltas below it. */
 static void place_tree(struct verification *v, struct node *root)
 {
     size_t next = v->n_placed;
@@ -133,7 +133,7 @@ static void place_tree(struct verification *v, struct node *root)
         for (; i < v->n_deltas; i++) {
             struct node *child = v->by_wanted[i];
             if (memcmp(child->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) != 0) break;
-            if (child->is_placed) { /* it stands before those that are placed now */
+            if (child->is_placed) { /* it moves before those that are placed now */
                 v->by_wanted[i] = parent->children[0];
                 *parent->children++ = child;
                 continue;
@@ -146,8 +146,8 @@ static void place_tree(struct verification *v, struct node *root)
     }
 }
 
-/* A delta that changes nothing restores the fingerprint that it wants itself. It is no base for
- * another such delta. */
+/* The base among the files. A delta that changes nothing has the fingerprint of its base itself,
+ * but it is no base for other such deltas. */
 static const struct node *find_wanted(const struct verification *v, const struct node *node)
 {
     const int is_same = memcmp(node->fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0;
@@ -159,7 +159,7 @@ static const struct node *find_wanted(const struct verification *v, const struct
     return NULL;
 }
 
-/* Whole snapshots are roots, and deltas whose base is none of the files but one that was given. */
+/* Roots are whole snapshots, and deltas whose base is none of the files, but was given or found. */
 static void place_all(struct verification *v)
 {
     int code = CODE_OK;
@@ -171,7 +171,7 @@ static void place_all(struct verification *v)
         struct base *b = NULL;
         if (!node->is_readable || node->is_placed) continue;
         const struct node *among = find_wanted(v, node);
-        if (among && among != node) continue; /* which is not placed either, and says why */
+        if (among && among != node) continue; /* its base is not placed, which is reported */
         code = open_archive_file(&a, node->name, v->o);
         if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
         close_archive(&a);
@@ -184,7 +184,7 @@ static void place_all(struct verification *v)
     v->code = worse(v->code, code);
 }
 
-/* Counts what is below each node, and sorts the children of each by that. */
+/* Counts the nodes of each tree, and sorts the children of each node by that. */
 static void weigh_nodes(struct verification *v)
 {
     for (size_t i = v->n_placed; i-- > 0;) { /* children before their parents */
@@ -228,8 +228,8 @@ static void build_forest(struct verification *v)
 
 #define NOT_VERIFIED "only its payload was verified: it needs %s"
 
-/* A base that is missing may be one of the files: one that is too damaged to say which snapshot it
- * is. Then the damage is the reason. */
+/* A missing base may be a file that is too damaged to tell its fingerprint. So if a file is
+ * damaged, the exit code is CODE_CORRUPT. */
 static void report_unplaced(struct verification *v)
 {
     enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;
@@ -281,7 +281,7 @@ static void say_ok(const struct verification *v, const struct node *node)
             node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
-/* Checks all of the file; what others need of it stands in the stage then. */
+/* Checks the whole file. Its stage has afterwards what its children need. */
 static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
                         struct stage *stage)
 {
@@ -316,13 +316,13 @@ static int restore_node(struct verification *v, const struct node *node, const l
     return code;
 }
 
-/* The node, with what it is made against (NULL: nothing), and all below it. blocker: what could not
- * be verified, so that this cannot be either; or NULL. The last child has the most below it: so the
- * calls are as deep as the logarithm of the number of nodes. */
+/* Verifies the node, whose base is `base` (NULL: none), and all nodes below it. blocker: NULL, or
+ * the file that could not be verified and that this one needs. The last child, the heaviest, needs
+ * no call: so calls nest no deeper than the logarithm of the number of nodes. */
 static void verify_below(struct verification *v, const struct node *node, const lmc_base *base,
                          const char *blocker)
 {
-    struct stage stages[2]; /* of the node, and of the one above it */
+    struct stage stages[2]; /* of the node and of its parent */
     int now_at = 0;
     lmc_base own;
     open_stage(&stages[0], v->o);
