@@ -16,8 +16,7 @@
  * the one in struct bases.
  *
  * What must hold for a base, what checks it, and the exit code if it does not. The library has its
- * own checks (the table in src/snapshot/origin.h): of their statuses, fail_status() makes 4,
- * CODE_BASE.
+ * own checks (see src/snapshot/origin.h): fail_status() makes 4, CODE_BASE, of their statuses.
  *
  *   it is a file or a directory                    open_base                      4
  *   lmc apply left it whole                        check_finished                 4
