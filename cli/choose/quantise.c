@@ -174,12 +174,9 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
-    lmc_source elements;
+    const lmc_source elements = {read_elements, e, c->tensor->size};
     e->members = m;
     e->choice = c;
-    elements.read_at = read_elements;
-    elements.user = e;
-    elements.size = c->tensor->size;
     return elements;
 }
 

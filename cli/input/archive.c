@@ -141,10 +141,7 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct opt
 
 lmc_source source_of_archive(struct archive *a)
 {
-    lmc_source source;
-    source.read_at = read_archive;
-    source.user = a;
-    source.size = archive_size(a);
+    const lmc_source source = {read_archive, a, archive_size(a)};
     return source;
 }
 

@@ -24,9 +24,7 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    lmc_stream stream;
-    stream.read = read_stream;
-    stream.user = l->source;
+    const lmc_stream stream = {read_stream, l->source};
     options->user = l;
     if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;

@@ -68,9 +68,8 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
     struct container *c = &s->container;
     unsigned bits = lmc_dtype_bits(dtype);
     if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0) return;
-    c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
+    c->tensors = (lmc_tensor *)zeroed(1, sizeof *c->tensors);
     c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
-    memset(c->tensors, 0, sizeof *c->tensors);
     c->shapes[0] = s->size / bits * 8 + s->size % bits * 8 / bits;
     c->tensors->name = "";
     c->tensors->dtype = lmc_dtype_name(dtype);

@@ -137,13 +137,12 @@ static int copy_file(const struct archive *a, size_t number, unsigned char *wind
 int make_replica(struct replica *r, const struct archive *a)
 {
     const size_t n = snapshot_info(a->reader).n_files;
-    struct outlet out;
+    struct outlet out = {0};
     int code = open_scratch(a->name, &r->fd), error;
     if (code != CODE_OK) return code;
     r->is_made = 1;
     r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
     unsigned char *window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
-    memset(&out, 0, sizeof out);
     out.fd = r->fd;
     out.is_file = 1;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {

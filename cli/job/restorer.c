@@ -260,9 +260,8 @@ static int is_delta_source(const struct source *s)
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     enum lmc_status status;
-    memset(&options, 0, sizeof options);
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;

@@ -112,7 +112,6 @@ static int fail_target(const struct apply *a, const struct delta *d)
     char *const wanted = describe_base(d->wanted, d->made_with);
     char there[2 * SHORT_FINGERPRINT + 1], *more = copy_text("");
     const char *journal = a->journal.path;
-    enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     if (a->journal.state == JOURNAL_DAMAGED)
         append_text(&more,
                     "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -129,9 +128,10 @@ static int fail_target(const struct apply *a, const struct delta *d)
             journal);
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         append_text(&more, "; it holds the tensors that %.200s restores, in other files", d->name);
-    code = (enum exit_code)fail(
-        code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
-        format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
+    const int code = fail(a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE, a->name,
+                          "is %s, but %s needs the base %s; nothing was changed%s",
+                          format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name,
+                          wanted, more);
     free(wanted);
     free(more);
     return code;
@@ -278,7 +278,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
     lmc_restore_options options = {0};
-    lmc_stream stream;
+    const lmc_stream stream = {stream_delta, w};
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
@@ -288,8 +288,6 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     options.read_back = rewrite_read_back;
     options.in_place = 1;
     options.done_size = w->journal->n_handed;
-    stream.read = stream_delta;
-    stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
     *status = lmc_snapshot_restore(&stream, NULL, &options);
     progress_clear();

@@ -28,11 +28,9 @@ static int protect_chain(const char *path, const char *snapshot, const struct op
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct output *out)
 {
-    lmc_stream stream;
+    const lmc_stream stream = {read_stream, s};
     char byte;
     size_t more = 0;
-    stream.read = read_stream;
-    stream.user = s;
     enum lmc_status status = lmc_writer_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
         (void)read_stream(s, &byte, 1, &more);   /* s->error tells */

@@ -182,14 +182,11 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(s); /* after an error the manifest may lack it: the source stays */
-    return code == CODE_OK && s->o->remove_source
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return save_manifest(s); /* after an error the manifest may lack it: the source stays */
 }
 
 /* The series has a snapshot of this source already. With --rm a kill may have left files of the
- * source: they are removed if they equal the snapshot. */
+ * source: that they equal the snapshot, so that they can be removed. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -208,9 +205,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     begin_chain(&chain, s, e);
     code = verify_newcomer(c, e->path, 1, 0, &chain.o);
     free_bases(&chain.bases);
-    return code == CODE_OK
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return code;
 }
 
 /* Whether another watch has added the source while this one waited. */
@@ -237,6 +232,9 @@ static int add_source_to_series(const char *path, const char *name, int is_watch
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
                  : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
+    if (code == CODE_OK && !is_done && o->remove_source)
+        code = remove_unchanged(c.is_tree ? &c.l : NULL, c.path, &c.look, find_name(&s, name)->path,
+                                o);
     free_listing(&c.l);
     free(c.path);
     close_series(&s);

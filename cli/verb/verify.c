@@ -338,10 +338,9 @@ static void verify_below(struct verification *v, const struct node *node, const 
         if (blocker || node->n_children == 0) close_stage(stage);
         if (node->n_children == 0) return;
         if (!blocker) {
-            own.n_files = snapshot_info(stage->archive.reader).n_files;
-            own.get_file = stage_get_file;
-            own.read = stage_read;
-            own.user = stage;
+            const lmc_base of_stage = {snapshot_info(stage->archive.reader).n_files, stage_get_file,
+                                       stage_read, stage};
+            own = of_stage;
             base = &own;
         }
         for (size_t i = 0; i + 1 < node->n_children; i++)
