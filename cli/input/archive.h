@@ -14,6 +14,7 @@
 #include "../../include/lmc_extra.h"
 
 struct options;
+struct outlet;
 struct source;
 
 struct archive {
@@ -99,6 +100,11 @@ enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
+
+/* All bytes of a file to an outlet, checked, by windows of BUFFER_SIZE; is_counted: see
+ * progress_add(). What fails in writing is not reported, but stands in the outlet. */
+int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
+                 struct outlet *out, int is_counted);
 
 /* Sets the fingerprint of a tensor whose bytes the stream gives, and its offset to 0. */
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,

@@ -195,12 +195,8 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    if (b->replica.is_made) {
-        const uint64_t start = b->replica.starts[number];
-        const int error = read_at(b->replica.fd, start + offset, dst, size);
-        if (error) b->all->code = fail_replica(error < 0 ? EIO : error);
-        return error ? LMC_ERR_READ : LMC_OK;
-    }
+    if (b->replica.is_made)
+        return read_replica(&b->replica, number, offset, dst, size, &b->all->code);
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;

@@ -54,3 +54,6 @@ void say_left_behind(const char *path);
 
 /* A file without a name, in the directory that TMPDIR names, or in that of a file. */
 int open_scratch(const char *beside, int *fd);
+
+/* Reports an error of reading or writing it. */
+int fail_scratch(int error);
