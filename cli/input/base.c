@@ -647,4 +647,5 @@ void free_bases(struct bases *bases)
     free_places(&bases->places);
     free((void *)bases->search);
     free(bases->others);
+    memset(bases, 0, sizeof *bases);
 }

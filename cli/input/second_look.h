@@ -11,6 +11,7 @@
 
 #include "archive.h"
 
+struct listing;
 struct options;
 struct source;
 
@@ -54,8 +55,8 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
  * but what its payloads mean together with it. Reports what is damaged, and where. */
 int check_payload(const char *path, const struct options *o);
 
-/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are
- * gone are passed over; may_lose: what is quantised need not be equal: never before the files are
- * removed. *n_files: those that were compared, below root. */
-int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct options *o, size_t *n_files);
+/* Restores the snapshot at path and compares it with the files at root: all that were listed, or one
+ * file (l NULL). may_lack: files that are gone are passed over; may_lose: what is quantised need not
+ * be equal: never before the files are removed. */
+int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lack,
+                    int may_lose, const struct options *o);

@@ -93,17 +93,17 @@ static int accept_container(struct source *s, enum container_result result,
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && o->only_whole)
-        return fail_unfinished(s, container_name(expected), c->error);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE) {
+        const char *const kind = container_name(expected);
+        if (o->only_whole) return fail_unfinished(s, kind, c->error);
+        if (s->is_named)
+            return fail(CODE_ERROR, s->name,
+                        "is not a valid %s file: %s; repair it, or use --opaque to store it as "
+                        "plain bytes",
+                        kind, c->error);
         if (o->verbosity > 0)
-            say(s->name, "is not a valid %s file: %s; stored as plain bytes",
-                container_name(expected), c->error);
-    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
-        return fail(
-            CODE_ERROR, s->name,
-            "is not a valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
-            container_name(expected), c->error);
+            say(s->name, "is not a valid %s file: %s; stored as plain bytes", kind, c->error);
+    }
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
         s->size = c->end;
         s->promised = c->end != LMC_UNKNOWN_SIZE;

@@ -210,13 +210,9 @@ static void keep_last(struct apply *a, const struct archive *delta)
     a->last = *delta;
     a->has_last = 1;
     open_place(&a->last_place, a->path, get_last_file, a, 0);
-    memset(&a->last_view, 0, sizeof a->last_view);
-    a->last_view.n_files = snapshot_info(a->last.reader).n_files;
-    a->last_view.get_file = get_last_file;
-    a->last_view.read = read_last;
-    a->last_view.user = a;
+    const lmc_base view = {snapshot_info(a->last.reader).n_files, get_last_file, read_last, a};
+    a->last_view = view;
     free_bases(&a->bases);
-    memset(&a->bases, 0, sizeof a->bases);
 }
 
 struct rewrite {
@@ -366,9 +362,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     int code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
-        progress_start(s.name, s.size);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
-        progress_clear();
         if (code == CODE_OK) code = check_bases(&o);
         if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
         if (code != CODE_OK) {
@@ -468,7 +462,6 @@ static int apply_all(struct apply *a)
         next++;
     } else if (is_wrong) { /* or nothing was tried */
         free_bases(&a->bases);
-        memset(&a->bases, 0, sizeof a->bases);
         add_base(&a->bases, a->path);
         a->bases.list->is_target = 1;
         code = identify_base(a->bases.list, &a->base_options);

@@ -121,12 +121,8 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
 {
-    size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, path, l, 0, 0, o);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
-    if (code == CODE_OK && l && n_files != l->n - 1)
-        code =
-            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
     return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 

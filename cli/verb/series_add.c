@@ -82,19 +82,6 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     return code;
 }
 
-/* Restores the snapshot and compares it with the source. may_lack: a part of the source may be
- * gone; may_lose: see verify_snapshot */
-static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
-                           int may_lose, const struct options *o)
-{
-    size_t n_files = 0;
-    int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
-    if (code == CODE_OK && c->is_tree && n_files != c->l.n - 1)
-        code = fail(CODE_ERROR, c->path, "holds something that %s does not; nothing was removed",
-                    snapshot);
-    return code;
-}
-
 /* The base of the next snapshot; NULL: it needs none. */
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
@@ -149,7 +136,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
             "that",
             base->name);
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
+        code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 0, !s->o->remove_source,
+                               &chain.o);
     if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.o);
     free_bases(&chain.bases);
     if (code == CODE_OK) say_backwards(s, e, base);
@@ -203,7 +191,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     int code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, s, e);
-    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
+    code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 1, 0, &chain.o);
     free_bases(&chain.bases);
     return code;
 }
