@@ -12,12 +12,12 @@ struct comparison {
     const char *root;
     char *path;
     int fd;
-    int may_lack;   /* files that are gone already are no difference */
-    int may_lose;   /* what is quantised is none either */
-    size_t n_files; /* below the root, that were there */
+    int may_lack;   /* missing files do not count as a difference */
+    int may_lose;   /* nor do quantised tensors */
+    size_t n_files; /* below the root, compared */
     const lmc_file *file;
     uint64_t at;   /* in the file */
-    size_t tensor; /* the first that does not end before */
+    size_t tensor; /* the first that ends behind `at` */
     unsigned char *buffer;
     int code;
 };
@@ -46,7 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, must be equal, or are quantised and need not be. */
+/* How many of the next bytes, at most size, all must be equal (is_exact), or need not be equal. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;
@@ -102,7 +102,7 @@ static enum lmc_status compare_metadata(void *user, const char *key, const void 
     return fail_comparison(c, "has another list of links");
 }
 
-/* Symbolic links; a hard one was compared as a file. */
+/* Compares symbolic links. Hard links were compared as files. */
 static int compare_links(struct comparison *c)
 {
     char target[65536];
@@ -147,7 +147,7 @@ int verify_snapshot(const char *path, const char *root, const struct listing *l,
     options.end_file = compare_end;
     options.metadata = compare_metadata;
 #ifdef POSIX_FADV_DONTNEED
-    /* read what the disk has, not what memory remembers */
+    /* reads from the disk, not from the page cache */
     posix_fadvise(s.fd, 0, 0, POSIX_FADV_DONTNEED);
 #endif
     status = restore_source(&c.again, &options, NULL);

@@ -19,7 +19,7 @@ static int compare_wanted(const void *a, const void *b)
 }
 
 struct walk_up {
-    struct link_of_chain **by_wanted, **order; /* deltas; what has a depth */
+    struct link_of_chain **by_wanted, **order; /* deltas; those that have a depth */
     size_t n_deltas, n_placed;
 };
 
@@ -29,7 +29,7 @@ static void place(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
     w->order[w->n_placed++] = l;
 }
 
-/* Those that stand on what was placed, breadth first. */
+/* Places the deltas of all placed snapshots, breadth first. */
 static void place_above(struct walk_up *w, size_t next)
 {
     for (; next < w->n_placed; next++) {

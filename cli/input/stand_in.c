@@ -6,7 +6,7 @@
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
-/* -- a copy, or the files of it -- */
+/* -- a copy, or the files that it was made from -- */
 
 int have_same_tensors(const lmc_file *a, const lmc_file *b)
 {
@@ -19,7 +19,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-/* Sets *number, of a file of b, to that of the file of c with the same path. 0: c has none. */
+/* *number: of a file of b; set to the number of c's file of the same path. 0: c has none. */
 static int find_same_file(const struct base *c, const struct base *b, size_t *number)
 {
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
@@ -33,7 +33,7 @@ static int find_same_file(const struct base *c, const struct base *b, size_t *nu
     return 0;
 }
 
-/* Each file of b is in c, too, and what is read of it stands at the same places. */
+/* Whether c has the same files as b, with the same tensors at the same offsets. */
 static int have_same_files(const struct base *b, const struct base *c)
 {
     const size_t n = snapshot_info(b->archive.reader).n_files;
@@ -58,9 +58,9 @@ int can_stand_in(struct base *c, const struct base *b, const struct options *o)
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }
 
-/* -- what is intact -- */
+/* -- intact blocks -- */
 
-/* What the salvage has found of a base. What is lost there is BASE_WRONG: another copy would do. */
+/* Reads what salvaging has found of a base. Lost bytes are BASE_WRONG: another copy has them. */
 static enum lmc_status read_found(const struct base *b, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -81,7 +81,7 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
         options.lender = b->archive.reader;
         status = lmc_salvage_open(&b->salvage, &source, &options);
         if (status != LMC_OK) {
-            b->is_damaged = 1; /* it is not tried again */
+            b->is_damaged = 1; /* not tried again */
             return LMC_ERR_BASE_WRONG;
         }
         if (b->is_damaged)

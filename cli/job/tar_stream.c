@@ -34,7 +34,7 @@ static void put_octal(char *field, unsigned digits, uint64_t value)
     for (; digits-- > 0; value >>= 3) field[digits] = (char)('0' + (value & 7));
 }
 
-/* What is too long or too large is cut: the extended header has it. */
+/* Cuts what is too long or too large: the extended header has all of it. */
 static int write_record(struct output *out, const struct tar_entry *e)
 {
     char record[512];
@@ -75,7 +75,7 @@ static void add_line(char **text, size_t *size, const char *key, const char *val
 {
     const size_t rest = strlen(key) + strlen(value) + 3;
     size_t total = rest + count_digits(rest);
-    total = rest + count_digits(total); /* one digit more may come of it */
+    total = rest + count_digits(total); /* its own digits may add one more */
     *text = (char *)resize(*text, *size + total + 1, 1);
     snprintf(*text + *size, total + 1, "%llu %s=%s\n", (unsigned long long)total, key, value);
     *size += total;

@@ -1,11 +1,11 @@
-/* apply.c - lmc apply: deltas that turn their base into what comes next, in place
+/* apply.c - lmc apply: turns a target, in place, into the snapshots of some deltas
  * SPDX-License-Identifier: MIT
  *
- * A target is not changed before two checks. All deltas are whole, as far as can be seen without
- * their base. And the target's fingerprint is that of the base; or, if the base is to be trusted,
- * as much of it as fills a slot agrees with the checksums of the delta. Each block must agree so
- * before it is written. See apply.h for what a crash leaves. If the layout changes, the
- * target is restored beside itself, and the two are exchanged.
+ * Two checks come before any change of the target: each delta is whole, as far as this shows
+ * without its base; and the target has the fingerprint of the base. With --trust-base the checksums
+ * of the delta's blocks are checked instead, each before its block is written, and enough of them
+ * to fill a slot before the first write. See apply.h for slots and crashes. If the layout changes,
+ * the new snapshot is restored beside the target, and the two are exchanged.
  */
 #include "apply.h"
 
@@ -29,7 +29,7 @@ static const lmc_file *get_last_file(void *user, size_t number)
     return lmc_reader_get_file(((struct apply *)user)->last.reader, number);
 }
 
-/* Copies standard input to a scratch file, which then stands for it. */
+/* Copies standard input to a scratch file, which is read in its place from then on. */
 static int spool_input(const struct apply *a)
 {
     struct source s;
@@ -46,7 +46,7 @@ static int spool_input(const struct apply *a)
     return code;
 }
 
-/* Finds out what the argument is. */
+/* Reads what the delta says of itself and of its base. */
 static int look_at_delta(struct apply *a, struct delta *d)
 {
     struct archive archive;
@@ -148,7 +148,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     return code;
 }
 
-/* To be called before the delta changes anything: links that it does not know are the user's. */
+/* Must be called before the delta changes links: those that it does not list are the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
     struct links links, before = {0};
@@ -164,7 +164,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the identified target; n_deltas: none. */
+/* *next: the first delta that the identified target still lacks; n_deltas: it has them all. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -220,7 +220,7 @@ struct rewrite {
     uint64_t at;          /* in the delta, which is read from front to back */
     struct place reading; /* the target */
     struct journal *journal;
-    uint64_t n_before; /* bytes of the files before the one in work */
+    uint64_t n_before; /* bytes of the files before the present one */
     size_t file_number;
     int code;
 };
@@ -289,7 +289,7 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&
-        options.done_size) /* no such number: the side file is another one's */
+        options.done_size) /* impossible: the side file belongs to another delta */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
     else if (code == CODE_OK && *status != LMC_OK)
@@ -307,8 +307,8 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta of the target's layout; if it is half applied already, the journal belongs
- * to it. *is_wrong: the target is something else, and nothing was changed or said. */
+/* Applies an open delta that keeps the target's layout. If it is half applied already, the journal
+ * is its own. *is_wrong: the target is another snapshot; nothing was changed or reported. */
 static int apply_in_place(struct apply *a, struct archive *delta, enum target look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
@@ -341,7 +341,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum target lo
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
     if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
-    if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* as if this had not begun */
+    if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* done, or never begun */
         code = worse(code, remove_journal(j));
     else if (status != LMC_ERR_BASE_WRONG)
         say(a->name, "is left half applied; once the cause is gone, give the same command again, "
@@ -367,7 +367,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
         if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
-        } else if (r.is_tree) { /* all that was listed belonged to the base, and may go */
+        } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
             code = exchange_tree(&r.tree, &a->st);
         } else {
             complete_attributes(&r.attributes, &a->st);
@@ -379,7 +379,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if it is known to be the base. *is_wrong: it is not, and nothing was said. */
+/* base: the target, if it was identified as that. *is_wrong: it is not, which is not reported. */
 static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base,
                        enum target look, int *is_wrong)
 {
@@ -418,7 +418,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     return code;
 }
 
-/* *number: of the delta that the side file belongs to, if that is one of these. */
+/* *number: the delta that the side file belongs to, if that is one of the arguments. */
 static int find_interrupted(struct apply *a, size_t *number)
 {
     struct journal *const j = &a->journal;

@@ -1,11 +1,11 @@
 /* verify.c - lmc verify: whole chains of deltas, each link decoded once
  * SPDX-License-Identifier: MIT
  *
- * The files make a forest: below each snapshot stand the deltas that are made against it. It is
- * walked from the roots. What has others below it is restored to a scratch file, from which these
- * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
- * the child with the most below it: of a chain there are two scratch files at a time, and one more
- * where it branches.
+ * The files form a forest: the children of a snapshot are the deltas that are made against it. It
+ * is walked from the roots. A snapshot with children is restored to a scratch file, which is their
+ * base. When the last child was restored, the scratch file is closed, which removes it. The last
+ * child is the one with the largest tree below it. So a chain needs two scratch files at a time,
+ * and one more where it branches.
  */
 #include "verbs.h"
 
@@ -20,11 +20,11 @@ struct node {
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     int is_delta;
     uint32_t depth;         /* see measure_depths() */
-    char *made_with;        /* what its base was called; NULL: it does not say */
-    int is_placed;          /* all that it needs is there */
+    char *made_with;        /* name of its base; NULL: not stored */
+    int is_placed;          /* all snapshots that it needs were found */
     struct node *parent;    /* NULL: a root */
-    const lmc_base *base;   /* of a root that is a delta: from outside of the files */
-    struct node **children; /* in verification.children, the one with the most below it last */
+    const lmc_base *base;   /* of a root that is a delta: a base that is none of the files */
+    struct node **children; /* in verification.children, the heaviest one last */
     size_t n_children;
     size_t weight; /* nodes of the tree below, itself included */
 };
@@ -33,22 +33,22 @@ struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    struct places places; /* of those whose index can be read */
-    struct node **order;  /* the same, parents first, but for loops */
+    struct places places; /* of the files whose index was read */
+    struct node **order;  /* of the same files, parents first, but for loops */
     size_t n_readable;
     struct node **children;
     int code;
 };
 
-/* A verified snapshot: its files one after another. */
+/* A verified snapshot whose files are in a scratch file, one after another. */
 struct stage {
-    struct second_look again; /* without scratch file */
+    struct second_look again; /* if there is no scratch file */
     struct replica copy;
     size_t room; /* for its starts */
     struct archive archive;
     struct outlet outlet;
     const struct options *o;
-    int code; /* what writing has reported */
+    int code; /* exit code of an error in writing */
 };
 
 /* -- the scratch file -- */
@@ -71,7 +71,7 @@ static enum lmc_status stage_write(void *user, const void *data, size_t size)
     return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* For what is written against it, and for its own twins. */
+/* Reads for the deltas of the snapshot, and for its own twins. */
 static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -192,8 +192,8 @@ static void build_forest(struct verification *v)
 
 #define NOT_VERIFIED "only its payload was verified: it needs %s"
 
-/* A base that is missing may be one of the files: one that is too damaged to say which snapshot it
- * is. Then the damage is the reason. */
+/* A missing base may be a file that is too damaged to tell its fingerprint. So if a file is
+ * damaged, the exit code is CODE_CORRUPT. */
 static void report_unplaced(struct verification *v)
 {
     enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;
@@ -244,7 +244,7 @@ static void say_ok(const struct verification *v, const struct node *node)
             node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
-/* Checks all of the file; what others need of it stands in the stage then. */
+/* Checks the whole file. Its stage has afterwards what its children need. */
 static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
                         struct stage *stage)
 {
@@ -280,13 +280,13 @@ static int restore_node(struct verification *v, const struct node *node, const l
     return code;
 }
 
-/* The node, with what it is made against (NULL: nothing), and all below it. blocker: what could not
- * be verified, so that this cannot be either; or NULL. The last child has the most below it: so the
- * calls are as deep as the logarithm of the number of nodes. */
+/* Verifies the node, whose base is `base` (NULL: none), and all nodes below it. blocker: NULL, or
+ * the file that could not be verified and that this one needs. The last child, the heaviest, needs
+ * no call: so calls nest no deeper than the logarithm of the number of nodes. */
 static void verify_below(struct verification *v, const struct node *node, const lmc_base *base,
                          const char *blocker)
 {
-    struct stage stages[2]; /* of the node, and of the one above it */
+    struct stage stages[2]; /* of the node and of its parent */
     int now_at = 0;
     lmc_base own;
     open_stage(&stages[0], v->o);
