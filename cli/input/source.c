@@ -203,10 +203,7 @@ static void look_through_view(struct source *s, const struct options *o)
 {
     struct container *c = &s->container;
     const char *name = base_name(s->name);
-    struct view v;
-    v.size = v.weight = s->size;
-    v.read = read_view_of_source;
-    v.user = s;
+    const struct view v = {s->size, s->size, read_view_of_source, s};
     enum container_result result = container_parse_view(
         c, &v, name, s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
     if (result == CONTAINER_MEMORY) check_memory(NULL);

@@ -309,7 +309,6 @@ int compress_file(const char *path, int is_named, const struct options *o)
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = identify_source(&s, o);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
     int is_repeatable = can_read_twice(path, &s.st);
@@ -400,7 +399,6 @@ int compress_directory(const char *path, const struct options *o)
                     "has no name to derive that of the output from; name it with -o");
     else code = check_finished(root, CODE_ERROR);
     if (code == CODE_OK) code = check_output_name(o);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",

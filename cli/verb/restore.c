@@ -72,9 +72,8 @@ int restore_file(const char *path, const struct options *o)
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o); /* also found ones */
+    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) say_unused_bases(0, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
