@@ -5,7 +5,6 @@
 #include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 
 /* -- a base of files -- */
 

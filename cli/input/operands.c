@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 
-#include "source.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 
 /* An input file, or an output, which may not exist yet. */

@@ -3,7 +3,6 @@
  */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../job/restorer.h"

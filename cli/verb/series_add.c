@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../input/source_tree.h"

@@ -6,9 +6,7 @@
 #include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
