@@ -368,7 +368,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
         if (code != CODE_OK) {
             discard_restore(&r);
         } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
-            code = exchange_tree(&r.tree, &a->st);
+            code = put_tree(&r.tree, NULL, &a->st);
         } else {
             complete_attributes(&r.attributes, &a->st);
             code = commit_output(&r.out, &r.attributes);
