@@ -161,21 +161,33 @@ static const struct option *find_long(const struct arguments *a, const char *wor
     return NULL;
 }
 
-/* Options of other tools, and what lmc has instead. */
+/* Options and words of other tools, and what lmc has instead. */
 static const struct {
     const char *names, *says; /* each name with a space on both sides */
 } habits[] = {
     {" -j --jobs --nproc ", "-T sets the number of threads"},
     {" --level --best --ultra ", "levels are --fast, --max and --archive"},
     {" -C --directory ", "-o names the output"},
-    {" -x --extract --restore ", "-d restores"},
+    {" x -x --extract --restore ", "-d restores"},
     {" --exclude --include ",
      "a directory is compressed whole; lmc -d DIR.lmc PATH... restores parts"},
     {" -n --dry-run ", "nothing is removed without --rm, and nothing is replaced without -f; in a "
                        "series, prune and gc have --dry-run"},
     {" --svg ",
      "'python -m lmc_integrations.stats PREFIX SNAPSHOT...' draws the pictures, with matplotlib"},
+    {" dump ", "'python3 spec/dump.py FILE.lmc' in the sources of lmc prints every field, see 'lmc "
+               "help dump'"},
 };
+
+/* What lmc has instead of that option or word of other tools; NULL: nothing is known. */
+static const char *find_habit(const char *name)
+{
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, " %.70s ", name);
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strstr(habits[i].names, wanted)) return habits[i].says;
+    return NULL;
+}
 
 /* The option that was probably meant: a similar one, or the only one that begins so. */
 static const char *find_meant(const struct arguments *a, const char *word)
@@ -195,12 +207,8 @@ static const char *find_meant(const struct arguments *a, const char *word)
 /* name: with its dashes, and without a value */
 static int fail_unknown(const struct arguments *a, const char *name)
 {
-    char wanted[80];
-    const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL;
-    snprintf(wanted, sizeof wanted, " %.70s ", name);
-    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (strstr(habits[i].names, wanted))
-            return fail_usage(a, "there is no option '%s'; %s", name, habits[i].says);
+    const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL, *says = find_habit(name);
+    if (says) return fail_usage(a, "there is no option '%s'; %s", name, says);
     return fail_usage(a, "there is no option '%.100s'%s%s%s", name,
                       meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
 }
@@ -418,17 +426,11 @@ static int find_first_name(const struct reading *r)
  * But if it follows options and is alone, it is a missing file: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
-    const char *const word = r->word, *near = NULL, *series = "";
+    const char *const word = r->word, *near = NULL, *series = "", *says = find_habit(word);
     const size_t n = strlen(word);
-    if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
-        return fail_usage(r->a, "'%s' is neither a command nor a file; -d restores", word);
-    if (strcmp(word, "dump") == 0 && access(word, F_OK) != 0)
-        return fail(CODE_USAGE, NULL,
-                    "the command has no 'dump'; 'python3 spec/dump.py FILE.lmc' in "
-                    "its sources prints every field, see 'lmc help dump'");
-    if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
-        access(word, F_OK) == 0)
-        return CODE_OK;
+    if (access(word, F_OK) == 0) return CODE_OK;
+    if (says) return fail_usage(r->a, "'%s' is neither a command nor a file; %s", word, says);
+    if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n) return CODE_OK;
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD && !near; verb++)
         if (is_near(word, verbs[verb].word)) near = verbs[verb].word;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !near; i++)

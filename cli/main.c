@@ -12,7 +12,6 @@
 #include <sys/resource.h>
 
 #include "format/json.h"
-#include "input/base.h"
 #include "input/options.h"
 #include "sys/attributes.h"
 #include "sys/temporary.h"

@@ -138,21 +138,18 @@ static enum container_result gguf_measure_infos(struct container *c, struct gguf
 static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
                                             const struct gguf_type *type)
 {
+    uint64_t shape[LMC_MAX_RANK] = {1}; /* in blocks, which are along the innermost dimension */
+    const unsigned last = t->rank ? t->rank - 1 : 0;
     t->size = UINT64_MAX;
     if (!type) return CONTAINER_OK;
-    if (type->n > 1) { /* blocks are along the innermost dimension */
-        uint64_t shape[LMC_MAX_RANK];
-        if (t->rank == 0 || t->shape[t->rank - 1] % type->n != 0)
-            return container_bad(c, "tensor '%.100s' has a row that is no multiple of %u elements",
-                                 t->name, type->n);
-        memcpy(shape, t->shape, t->rank * sizeof *shape);
-        shape[t->rank - 1] /= type->n;
-        if (!container_count_bytes(shape, t->rank, type->size * 8, &t->size))
-            return container_bad(c, "tensor '%.100s' is too large", t->name);
-    } else if (!container_count_bytes(t->shape, t->rank, type->size * 8, &t->size)) {
-        return container_bad(c, "tensor '%.100s' is too large", t->name);
-    }
-    return CONTAINER_OK;
+    memcpy(shape, t->shape, t->rank * sizeof *shape);
+    if (shape[last] % type->n != 0)
+        return container_bad(c, "tensor '%.100s' has a row that is no multiple of %u elements",
+                             t->name, type->n);
+    shape[last] /= type->n;
+    return container_count_bytes(shape, t->rank, type->size * 8, &t->size)
+               ? CONTAINER_OK
+               : container_bad(c, "tensor '%.100s' is too large", t->name);
 }
 
 /* Reads a tensor info, which is complete. Strings go to *text. The offset is within the data. */

@@ -91,8 +91,7 @@ static int is_float(enum lmc_dtype dtype)
 
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t)
 {
-    struct meaning found;
-    memset(&found, 0, sizeof found);
+    struct meaning found = {ROLE_OTHER, NULL, NULL};
     if (is_float(lmc_dtype_find(t->dtype)) && !find_role_in(&found, p, t->name, 0) &&
         !find_role_in(&found, p, path, 1))
         found.role = ROLE_WEIGHT;

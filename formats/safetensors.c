@@ -245,58 +245,35 @@ static int skip_value(struct header *h, const struct header_string *key, unsigne
 
 /* -- tensors -- */
 
+/* A list of numbers. The first ones, up to LMC_MAX_RANK, are in the container's shapes. */
+struct counts {
+    size_t n;
+    int is_wrong; /* an element is no valid number */
+};
+
 /* What was read of the entry of a tensor. */
 struct entry_of_tensor {
     lmc_tensor t;
     size_t dtype_size;
-    uint64_t offsets[2];
-    size_t n_offsets;
-    int has_shape, shape_is_wrong, offsets_are_wrong;
+    int has_shape;
+    struct counts extents, offsets;
+    uint64_t start, end; /* the two offsets, if there are two */
 };
 
-/* Reads a number: 0 or [1-9][0-9]*, below 2^63. *is_one: 0 for any other value. */
-static int read_count(struct header *h, unsigned depth, uint64_t *count, int *is_one)
+/* Reads a number of a list: 0 or [1-9][0-9]*, below 2^63. */
+static int read_count(struct header *h, const struct header_string *key, unsigned depth, void *user)
 {
-    const unsigned char *start = h->at;
-    if (!skip_value(h, NULL, depth, NULL)) return 0;
-    *count = 0;
-    *is_one = 1;
-    for (; start < h->at; start++) {
-        const uint64_t digit = (uint64_t)*start - '0';
-        if (*start < '0' || *start > '9' || *count > (CONTAINER_MAX_SIZE - digit) / 10) {
-            *is_one = 0;
-            return 1;
-        }
-        *count = *count * 10 + digit;
+    struct counts *c = (struct counts *)user;
+    const unsigned char *at = h->at;
+    uint64_t count = 0;
+    if (!skip_value(h, key, depth, NULL)) return 0;
+    for (; at < h->at; at++) {
+        const uint64_t digit = (uint64_t)*at - '0';
+        c->is_wrong |= *at < '0' || *at > '9' || count > (CONTAINER_MAX_SIZE - digit) / 10;
+        count = count * 10 + digit;
     }
-    return 1;
-}
-
-static int read_extent(struct header *h, const struct header_string *key, unsigned depth,
-                       void *user)
-{
-    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
-    uint64_t count;
-    int is_one;
-    (void)key;
-    if (!read_count(h, depth, &count, &is_one)) return 0;
-    e->shape_is_wrong |= !is_one;
-    if (e->t.rank++ >= LMC_MAX_RANK) return 1; /* refused at the end of the entry */
+    if (c->n++ >= LMC_MAX_RANK) return 1; /* refused at the end of the entry */
     return header_append(h, &h->c->shapes, &h->n_shapes, &h->shapes_room, &count, sizeof count);
-}
-
-static int read_offset(struct header *h, const struct header_string *key, unsigned depth,
-                       void *user)
-{
-    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
-    uint64_t count;
-    int is_one;
-    (void)key;
-    if (!read_count(h, depth, &count, &is_one)) return 0;
-    e->offsets_are_wrong |= !is_one;
-    if (e->n_offsets < 2) e->offsets[e->n_offsets] = count;
-    e->n_offsets++;
-    return 1;
 }
 
 static int is_key(const struct header_string *key, const char *text)
@@ -317,10 +294,18 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
     }
     if (first == '[' && is_key(key, "shape")) {
         e->has_shape = 1;
-        return read_items(h, depth + 1, read_extent, user);
+        return read_items(h, depth + 1, read_count, &e->extents);
     }
-    if (first == '[' && is_key(key, "data_offsets"))
-        return read_items(h, depth + 1, read_offset, user);
+    if (first == '[' && is_key(key, "data_offsets")) {
+        const size_t place = h->n_shapes;
+        if (!read_items(h, depth + 1, read_count, &e->offsets)) return 0;
+        if (e->offsets.n == 2) {
+            e->start = h->c->shapes[place];
+            e->end = h->c->shapes[place + 1];
+        }
+        h->n_shapes = place; /* they are no extents */
+        return 1;
+    }
     return skip_value(h, key, depth, NULL);
 }
 
@@ -342,14 +327,14 @@ static enum container_result check_described(struct container *c, struct entry_o
     if (t->rank > LMC_MAX_RANK)
         return container_bad(c, "tensor '%.100s' has more than %d dimensions", t->name,
                              LMC_MAX_RANK);
-    if (e->shape_is_wrong)
+    if (e->extents.is_wrong)
         return container_bad(c, "tensor '%.100s' has a shape that is not made of counts", t->name);
-    if (e->n_offsets != 2 || e->offsets_are_wrong || e->offsets[1] < e->offsets[0])
+    if (e->offsets.n != 2 || e->offsets.is_wrong || e->end < e->start)
         return container_bad(c, "tensor '%.100s' has no valid data_offsets", t->name);
-    if (e->offsets[1] > CONTAINER_MAX_SIZE - start)
+    if (e->end > CONTAINER_MAX_SIZE - start)
         return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
-    t->offset = start + e->offsets[0];
-    t->size = e->offsets[1] - e->offsets[0];
+    t->offset = start + e->start;
+    t->size = e->end - e->start;
     if (lmc_dtype_find(t->dtype) != LMC_AUTO &&
         (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_dtype_find(t->dtype)),
                                 &bytes) ||
@@ -371,6 +356,7 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
     if (h->at < h->end && *h->at == '{') {
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
     } else if (!skip_value(h, key, depth, user)) return 0;
+    e.t.rank = (unsigned)e.extents.n;
     e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array may still move */
     h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
     return h->result == CONTAINER_OK &&

@@ -396,10 +396,9 @@ static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
     return !is_big;
 }
 
-static void note(struct container *c, const char *what, const char *why)
-{
-    if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
-}
+/* The first thing to say stays. */
+#define note(c, ...)                                                                               \
+    ((c)->note[0] ? (void)0 : container_say((c)->note, sizeof(c)->note, __VA_ARGS__))
 
 /* Reads views from the pickle. If it is not understood, there are none. */
 static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
@@ -407,15 +406,13 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
     struct pickle p;
     size_t size = 0;
     if (!is_little_endian(b, a)) {
-        note(b->c, "its numbers are big-endian: they are stored as bytes", "");
+        note(b->c, "its numbers are big-endian: they are stored as bytes");
         return CONTAINER_OK;
     }
     void *data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
     if (!data) {
-        note(b->c,
-             "its data.pkl is compressed, or too large for the size of the file: its records are "
-             "bytes",
-             "");
+        note(b->c, "its data.pkl is compressed, or too large for the size of the file: its records "
+                   "are bytes");
         return CONTAINER_OK;
     }
     enum container_result result = pickle_read(&p, data, size, b->view->weight);
@@ -425,7 +422,7 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
         pickle_free(&p);
     } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
     if (result != CONTAINER_BAD) return result;
-    note(b->c, "its data.pkl is not understood, so its records are bytes", a->views.error);
+    note(b->c, "its data.pkl is not understood, so its records are bytes: %.120s", a->views.error);
     torch_free_views(&a->views);
     return CONTAINER_OK;
 }
@@ -507,11 +504,10 @@ static enum container_result finish_builder(struct builder *b)
     struct container *const c = b->c;
     finish_pointers(c);
     if (b->n_unknown)
-        note(c, "some of its storages are quantised or of unknown types, and stored as bytes", "");
-    if (b->n_hidden && !c->note[0])
-        snprintf(c->note, sizeof c->note,
-                 "%llu of its tensors share the bytes of others, and are listed as views",
-                 (unsigned long long)b->n_hidden);
+        note(c, "some of its storages are quantised or of unknown types, and stored as bytes");
+    if (b->n_hidden)
+        note(c, "%llu of its tensors share the bytes of others, and are listed as views",
+             (unsigned long long)b->n_hidden);
     c->end = b->view->size;
     return container_check_tensors(c, 0, b->view->size, 1);
 }
@@ -553,7 +549,7 @@ enum container_result container_parse_torch_save(struct container *c, const stru
         if (!folds && !is_of_tiny_tensors(c, v->size)) return CONTAINER_OK;
         if (!folds) container_free(c);
     }
-    note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    note(c, "its tensors are so small that they are stored as the bytes of the file");
     c->n_tensors = 0;
     return CONTAINER_OK;
 }
@@ -575,7 +571,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
         enum container_result result = add_archive(b, item.offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
-            note(b->c, "one of its items is no archive", b->c->error);
+            note(b->c, "one of its items is no archive: %.120s", b->c->error);
             continue;
         }
         if (result != CONTAINER_OK) return result;
@@ -590,7 +586,7 @@ static enum container_result add_items_from_end(struct builder *b)
 {
     uint64_t end = b->view->size;
     char name[32];
-    note(b->c, "no .metadata beside it names its items: they have numbers, from the end", "");
+    note(b->c, "no .metadata beside it names its items: they have numbers, from the end");
     for (unsigned n = 1; end > 0; n++) {
         uint64_t start;
         snprintf(name, sizeof name, "item-%u", n);

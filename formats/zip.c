@@ -15,9 +15,12 @@ enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOC
  * The last three have fixed sizes, as there is no comment, so the end alone tells where they are.
  * They also tell where the archive begins, even if something else precedes it. */
 
-static int read_view(const struct view *v, uint64_t offset, void *dst, size_t size)
+static enum container_result read_view(struct zip *z, const struct view *v, uint64_t offset,
+                                       void *dst, size_t size)
 {
-    return size > v->size || offset > v->size - size || v->read(v->user, offset, dst, size) != 0;
+    return size > v->size || offset > v->size - size || v->read(v->user, offset, dst, size) != 0
+               ? container_bad(z, "it cannot be read")
+               : CONTAINER_OK;
 }
 
 /* The content of the end records. */
@@ -34,7 +37,7 @@ static enum container_result read_zip64_end(struct zip *z, const struct view *v,
     if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE)
         return container_bad(z, "its ZIP64 end is cut off");
     e->at = end - END_SIZE - LOCATOR_SIZE - END64_SIZE;
-    if (read_view(v, e->at, record, sizeof record)) return container_bad(z, "it cannot be read");
+    TRY(read_view(z, v, e->at, record, sizeof record));
     if (memcmp(record, "PK\6\6", 4) != 0 || container_number(record + 4, 8) != END64_SIZE - 12 ||
         container_number(record + 16, 8) != 0 ||
         container_number(record + 24, 8) != container_number(record + 32, 8))
@@ -62,8 +65,7 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
     unsigned char bytes[LOCATOR_SIZE + END_SIZE];
     const unsigned char *const record = bytes + LOCATOR_SIZE;
     if (end < sizeof bytes) return zip_other(z);
-    if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
-        return container_bad(z, "it cannot be read");
+    TRY(read_view(z, v, end - sizeof bytes, bytes, sizeof bytes));
     if (memcmp(record, "PK\5\6", 4) != 0 || container_number(record + 20, 2) != 0)
         return zip_other(z);
     if (memcmp(bytes, "PK\6\7", 4) == 0) {
@@ -114,14 +116,14 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
 {
     const size_t name_size = strlen(m->name), size = LOCAL_SIZE + name_size;
     const uint64_t limit = z->directory; /* members must end before it */
-    enum container_result result = CONTAINER_OK;
     if (m->offset) return CONTAINER_OK;
     if (size > limit - m->local) return container_bad(z, "a member lies outside of the archive");
     unsigned char *const bytes = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
-    if (read_view(v, m->local, bytes, size)) result = container_bad(z, "it cannot be read");
-    else if (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
-             memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
+    enum container_result result = read_view(z, v, m->local, bytes, size);
+    if (result == CONTAINER_OK &&
+        (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
+         memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0))
         result = container_bad(z, "a local header is not what the central directory says");
     if (result == CONTAINER_OK) {
         m->offset = m->local + size + container_number(bytes + 28, 2);
@@ -198,9 +200,8 @@ enum container_result zip_read(struct zip *z, const struct view *v, uint64_t fro
     TRY(read_end(z, v, from, end, &e));
     unsigned char *bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;
-    enum container_result result = read_view(v, e.at - e.size, bytes, (size_t)e.size)
-                                       ? container_bad(z, "it cannot be read")
-                                       : read_directory(z, &e, bytes);
+    enum container_result result = read_view(z, v, e.at - e.size, bytes, (size_t)e.size);
+    if (result == CONTAINER_OK) result = read_directory(z, &e, bytes);
     free(bytes);
     if (result != CONTAINER_OK) zip_free(z);
     return result;

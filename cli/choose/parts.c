@@ -2,7 +2,6 @@
 #include "members.h"
 
 #include "../../formats/torch.h"
-#include "../input/options.h"
 
 struct parts {
     lmc_base_part *list;

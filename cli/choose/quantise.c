@@ -174,12 +174,9 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
-    lmc_source elements;
+    const lmc_source elements = {read_elements, e, c->tensor->size};
     e->members = m;
     e->choice = c;
-    elements.read_at = read_elements;
-    elements.user = e;
-    elements.size = c->tensor->size;
     return elements;
 }
 
@@ -361,15 +358,6 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
     end_json(w, '}');
 }
 
-static size_t count_quantised(const struct members *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            n += (size_t)is_quantised(&m->list[i].choices[k]);
-    return n;
-}
-
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
     const struct policy *policy = m->o->policy;
@@ -401,7 +389,10 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 
 void say_of_quantised(const struct members *m, const char *name)
 {
-    if (is_lossy(m->o->policy) && count_quantised(m) == 0)
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            if (is_quantised(&m->list[i].choices[k])) return;
+    if (is_lossy(m->o->policy))
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

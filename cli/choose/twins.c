@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/options.h"
 

@@ -14,6 +14,7 @@
 #include "../../include/lmc_extra.h"
 
 struct options;
+struct outlet;
 struct source;
 
 struct archive {
@@ -99,6 +100,11 @@ enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
+
+/* Writes all bytes of a file to an outlet, by windows of BUFFER_SIZE, and checks them. is_counted:
+ * see progress_add(). An error of writing is not reported, but stays in the outlet. */
+int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
+                 struct outlet *out, int is_counted);
 
 /* Sets the fingerprint of a tensor, whose bytes are read from the stream, and its offset to 0. */
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,

@@ -5,7 +5,6 @@
 #include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 
 /* -- a base of files -- */
 
@@ -52,13 +51,11 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
                               const struct options *o)
 {
-    lmc_stream stream;
+    const lmc_stream stream = {read_stream, s};
     struct stat st;
     f->file.tensors = f->tensors = copy_tensors(f->file.tensors, f->file.n_tensors);
     container_free(&s->container);
     if (take_known_fingerprints(b, f)) return CODE_OK;
-    stream.read = read_stream;
-    stream.user = s;
     progress_start(s->name, s->size);
     enum lmc_status status = lmc_file_identify(&f->file, f->tensors, &stream, &o->parallel, NULL);
     progress_clear();
@@ -174,14 +171,15 @@ static int take_base_files(struct base *b, int is_identified, int is_strict,
     return code;
 }
 
-/* Checks that the files have not changed since they were identified. */
+/* Checks that the files of all views have not changed since they were identified. */
 static int check_base(const struct base *b)
 {
     struct stat st;
-    for (size_t i = 0; i < b->n_files; i++)
-        if (b->files[i].file.kind == LMC_FILE_REGULAR &&
-            (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
-            return fail_changed(b->files[i].full);
+    for (const struct base *view = b; view; view = next_view(b, view))
+        for (const struct base_file *f = view->files; f < view->files + view->n_files; f++)
+            if (f->file.kind == LMC_FILE_REGULAR &&
+                (stat(f->full, &st) != 0 || !same_state(&st, &f->st)))
+                return fail_changed(f->full);
     return CODE_OK;
 }
 
@@ -196,12 +194,8 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    if (b->replica.is_made) {
-        const uint64_t start = b->replica.starts[number];
-        const int error = read_at(b->replica.fd, start + offset, dst, size);
-        if (error) b->all->code = fail_replica(error < 0 ? EIO : error);
-        return error ? LMC_ERR_READ : LMC_OK;
-    }
+    if (b->replica.is_made)
+        return read_replica(&b->replica, number, offset, dst, size, &b->all->code);
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
@@ -328,8 +322,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct opti
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
     sort_by_path(files, n);
     if (code == CODE_OK && match_entries(&l, files, n, found)) {
-        view = (struct base *)resize(NULL, 1, sizeof *view);
-        memset(view, 0, sizeof *view);
+        view = (struct base *)zeroed(1, sizeof *view);
         view->name = b->name;
         view->all = b->all;
         code = take_files(view, &t, o);
@@ -615,21 +608,13 @@ struct base *add_base(struct bases *bases, const char *name)
     return b;
 }
 
-static int check_views(const struct base *b)
-{
-    int code = CODE_OK;
-    for (const struct base *view = b; view && code == CODE_OK; view = next_view(b, view))
-        code = check_base(view);
-    return code;
-}
-
 int check_bases(const struct options *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
-        code = check_views(&o->bases->list[i]);
+        code = check_base(&o->bases->list[i]);
     for (const struct base *b = o->bases->found; b && code == CODE_OK; b = b->next_found)
-        code = check_views(b);
+        code = check_base(b);
     return code;
 }
 
@@ -661,4 +646,5 @@ void free_bases(struct bases *bases)
     free_places(&bases->places);
     free((void *)bases->search);
     free(bases->others);
+    memset(bases, 0, sizeof *bases);
 }

@@ -96,7 +96,9 @@ struct replica {
 /* Restores the snapshot. Its reader must have its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
-int fail_replica(int error);
+/* Bytes of a file of it; *code: what was reported. */
+enum lmc_status read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst,
+                             size_t size, int *code);
 
 void free_replica(struct replica *r);
 

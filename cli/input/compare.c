@@ -106,29 +106,24 @@ static enum lmc_status compare_metadata(void *user, const char *key, const void 
 static int compare_links(struct comparison *c)
 {
     char target[65536];
-    for (size_t i = 0; i < c->links.n; i++) {
+    for (size_t i = 0; i < c->links.n && c->code == CODE_OK; i++) {
         const struct link *l = &c->links.list[i];
         if (l->type != LINK_SYMBOLIC) continue;
         c->path = join_path(c->root, l->path);
         ssize_t size = readlink(c->path, target, sizeof target);
-        if (size < 0 && errno == ENOENT && c->may_lack) {
-            free(c->path);
-            c->path = NULL;
-            continue;
-        }
-        if (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0) {
+        const int is_gone = size < 0 && errno == ENOENT && c->may_lack;
+        if (!is_gone &&
+            (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0))
             (void)fail_comparison(c, "leads elsewhere than its snapshot says");
-            return c->code;
-        }
+        c->n_files += !is_gone;
         free(c->path);
         c->path = NULL;
-        c->n_files++;
     }
-    return CODE_OK;
+    return c->code;
 }
 
-int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct options *o, size_t *n_files)
+int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lack,
+                    int may_lose, const struct options *o)
 {
     struct comparison c = {0};
     struct source s;
@@ -166,6 +161,8 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     free(c.path);
     free(c.buffer);
     close_source(&s);
-    *n_files = c.n_files;
-    return code;
+    return code == CODE_OK && l && c.n_files != l->n - 1
+               ? fail(CODE_ERROR, root, "holds something that %s does not; nothing was removed",
+                      path)
+               : code;
 }

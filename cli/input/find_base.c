@@ -56,8 +56,7 @@ static struct base *add_found(struct bases *all, const char *path)
     struct base *b = all->found;
     while (b && strcmp(b->name, path) != 0) b = b->next_found;
     if (b) return b;
-    b = (struct base *)resize(NULL, 1, sizeof *b);
-    memset(b, 0, sizeof *b);
+    b = (struct base *)zeroed(1, sizeof *b);
     b->name = b->own_name = copy_text(path);
     b->all = all;
     b->next_found = all->found;

@@ -64,16 +64,13 @@ int look_inside(struct container *c, struct archive *a, size_t file)
 {
     struct place_in_archive place = {files_of_archive(a), file, a, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
-    struct view v;
+    /* a delta may be far smaller than its files; uncompressed files weigh their own size */
+    const uint64_t weight = a->is_delta || a->plain ? f->size : archive_size(a);
+    const struct view v = {f->size, weight, read_inside, &place};
     struct dcp d;
     unsigned char head[4];
-    if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
-    v.size = f->size;
-    /* a delta may be far smaller than its files; uncompressed files weigh their own size */
-    v.weight = a->is_delta || a->plain ? f->size : archive_size(a);
-    v.read = read_inside;
-    v.user = &place;
-    if (container_kind_of_name(f->path) != CONTAINER_NONE ||
+    if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head ||
+        container_kind_of_name(f->path) != CONTAINER_NONE ||
         read_inside(&place, 0, head, sizeof head) != 0 ||
         !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;

@@ -33,14 +33,10 @@ void *encode_links(const struct links *l, size_t *size)
 /* Whether the path is relative and plain, as those of files are (R4-23). */
 static int is_plain_path(const char *path)
 {
-    for (const char *part = path;;) {
-        const size_t size = strcspn(part, "/");
-        if (size == 0 || (size == 1 && part[0] == '.') ||
-            (size == 2 && part[0] == '.' && part[1] == '.'))
-            return 0;
-        if (!part[size]) return 1;
-        part += size + 1;
-    }
+    char *plain = copy_text(path);
+    const int result = make_plain(plain) && *plain && strcmp(plain, path) == 0;
+    free(plain);
+    return result;
 }
 
 /* Takes the text at *at, up to its zero byte; NULL: there is none, or the text is not allowed. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 
-#include "source.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 
 /* An input file, or an output, which may not exist yet. */
@@ -70,7 +68,7 @@ static char *resolve_output(const char *path)
 
 char *name_output(const char *from, int is_restoring, const struct options *o)
 {
-    char *name = copy_without_slashes(from), *directory, *path;
+    char *name = copy_without_slashes(from), *path;
     size_t size = strlen(name);
     if (is_restoring && !has_suffix(name)) {
         free(name);
@@ -80,10 +78,7 @@ char *name_output(const char *from, int is_restoring, const struct options *o)
     if (is_restoring) name[size - strlen(SUFFIX)] = 0;
     else memcpy(name + size, SUFFIX, sizeof SUFFIX);
     if (!goes_into_directory(o)) return name;
-    directory = copy_without_slashes(o->output);
-    path = strcmp(directory, "/") == 0 ? join_path("", base_name(name))
-                                       : join_path(directory, base_name(name));
-    free(directory);
+    path = join_path(o->output, base_name(name));
     free(name);
     return path;
 }

@@ -116,7 +116,7 @@ int contains_snapshots(const char *directory, int is_all)
 {
     struct listing l;
     size_t n = 0, n_others = 0;
-    (void)list_names(&l, directory);
+    const int error = list_names(&l, directory);
     for (size_t i = 0; i < l.n; i++) {
         const char *const name = l.entries[i].path;
         if (name[0] == '.') continue;
@@ -124,6 +124,7 @@ int contains_snapshots(const char *directory, int is_all)
         else n_others += strcmp(name, "series.json") != 0;
     }
     free_listing(&l);
+    errno = error;
     return n != 0 && (!is_all || n_others == 0);
 }
 

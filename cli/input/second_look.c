@@ -24,9 +24,7 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    lmc_stream stream;
-    stream.read = read_stream;
-    stream.user = l->source;
+    const lmc_stream stream = {read_stream, l->source};
     options->user = l;
     if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;
@@ -47,13 +45,6 @@ static int may_repeat(const struct source *s)
 {
     lmc_snapshot_info info;
     return lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK && (info.features & 2);
-}
-
-static int fail_scratch(int error)
-{
-    return fail_errno("(scratch file)", error,
-                      "cannot keep in it what comes from the pipe; TMPDIR names the directory "
-                      "where it is");
 }
 
 static int copy_to_scratch(struct source *s, int fd)
@@ -104,17 +95,13 @@ int keep_source(struct second_look *l)
     return code;
 }
 
-static int fail_second_look(const char *name)
-{
-    return fail(
-        CODE_ERROR, name,
-        "has tensors that repeat others, which cannot be read again from a pipe; restore it to a "
-        "file or directory with -o, or save it to a file first");
-}
-
 static int open_second_look(struct second_look *l)
 {
-    if (!S_ISREG(l->source->st.st_mode)) return fail_second_look(l->source->name);
+    if (!S_ISREG(l->source->st.st_mode))
+        return fail(
+            CODE_ERROR, l->source->name,
+            "has tensors that repeat others, which cannot be read again from a pipe; restore "
+            "it to a file or directory with -o, or save it to a file first");
     l->is_open = 1;
     int code = open_archive_of_source(&l->archive, l->source, l->o);
     return code == CODE_OK ? read_archive_index(&l->archive, l->base) : code;

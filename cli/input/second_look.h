@@ -11,6 +11,7 @@
 
 #include "archive.h"
 
+struct listing;
 struct options;
 struct source;
 
@@ -54,8 +55,8 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
  * decode to. Reports what is damaged, and where. */
 int check_payload(const char *path, const struct options *o);
 
-/* Restores the snapshot at path and compares it with the files at root. may_lack: files may be
- * missing; may_lose: quantised tensors may differ, which must be 0 if the files are then removed.
- * *n_files: compared files below root. */
-int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct options *o, size_t *n_files);
+/* Restores the snapshot at path and compares it with the files at root: those in the listing, or
+ * one file (l NULL). may_lack: files may be missing; may_lose: quantised tensors may differ, which
+ * must be 0 if the files are then removed. */
+int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lack,
+                    int may_lose, const struct options *o);

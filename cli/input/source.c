@@ -68,9 +68,8 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
     struct container *c = &s->container;
     unsigned bits = lmc_dtype_bits(dtype);
     if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0) return;
-    c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
+    c->tensors = (lmc_tensor *)zeroed(1, sizeof *c->tensors);
     c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
-    memset(c->tensors, 0, sizeof *c->tensors);
     c->shapes[0] = s->size / bits * 8 + s->size % bits * 8 / bits;
     c->tensors->name = "";
     c->tensors->dtype = lmc_dtype_name(dtype);
@@ -94,17 +93,17 @@ static int accept_container(struct source *s, enum container_result result,
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && o->only_whole)
-        return fail_unfinished(s, container_name(expected), c->error);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE) {
+        const char *const kind = container_name(expected);
+        if (o->only_whole) return fail_unfinished(s, kind, c->error);
+        if (s->is_named)
+            return fail(CODE_ERROR, s->name,
+                        "is not a valid %s file: %s; repair it, or use --opaque to store it as "
+                        "plain bytes",
+                        kind, c->error);
         if (o->verbosity > 0)
-            say(s->name, "is not a valid %s file: %s; stored as plain bytes",
-                container_name(expected), c->error);
-    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
-        return fail(
-            CODE_ERROR, s->name,
-            "is not a valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
-            container_name(expected), c->error);
+            say(s->name, "is not a valid %s file: %s; stored as plain bytes", kind, c->error);
+    }
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
         s->size = c->end;
         s->promised = c->end != LMC_UNKNOWN_SIZE;
@@ -204,10 +203,7 @@ static void look_through_view(struct source *s, const struct options *o)
 {
     struct container *c = &s->container;
     const char *name = base_name(s->name);
-    struct view v;
-    v.size = v.weight = s->size;
-    v.read = read_view_of_source;
-    v.user = s;
+    const struct view v = {s->size, s->size, read_view_of_source, s};
     enum container_result result = container_parse_view(
         c, &v, name, s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
     if (result == CONTAINER_MEMORY) check_memory(NULL);

@@ -147,7 +147,8 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
     t->path = join_path(t->root, file->path);
     int error = check_path_size(t, file->path);
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
-        error = make_directory(&t->made, file->path, &t->number);
+        error = find_made(&t->made, file->path, strlen(file->path), &t->number);
+        if (!error) error = go_to_made(&t->made, t->number);
     } else if (!error) {
         error = enter_made(&t->made, file->path);
         if (!error) error = count_made_file(&t->made);
@@ -282,8 +283,7 @@ static int remove_replaced(const struct restored_tree *t, int error)
     return code;
 }
 
-/* old: NULL, or from the replaced directory, whose content was listed. */
-static int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
+int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
 {
     int error = finish_directories(t), code;
     if (!error) error = set_root_mode(t, input, old);
@@ -303,11 +303,6 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input)
     if (code == CODE_OK) return put_tree(t, input, NULL);
     remove_temporary();
     return code;
-}
-
-int exchange_tree(struct restored_tree *t, const struct stat *old)
-{
-    return put_tree(t, NULL, old);
 }
 
 /* -- parts, into a directory that exists -- */

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  *   init_tree -> begin_tree -> (begin_tree_file -> t->outlet -> end_tree_file) ...
- *             -> commit_tree or exchange_tree                 -> free_tree
+ *             -> commit_tree or put_tree                      -> free_tree
  *   init_tree -> begin_parts -> check_part before each file   -> commit_parts -> free_tree
  *             or, to give up after begin_tree, remove_temporary -> free_tree
  *
@@ -67,9 +67,9 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file);
  * its content. input: of the snapshot's file, which has the root's mode; NULL: unknown. */
 int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 
-/* Replaces the tree at the target. Its whole content, t->replaced, may be removed. The new root
- * gets the attributes of the old one. */
-int exchange_tree(struct restored_tree *t, const struct stat *old);
+/* The same without a check: the whole content of an old tree, t->replaced, may be removed. old:
+ * NULL, or of an old tree whose attributes the new root gets. */
+int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old);
 
 /* For parts. If the target exists, the temporary directory is made in the deepest existing
  * directory on the way to the first part, as the target may be a mount point or a directory of the

@@ -57,7 +57,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
 {
     struct restore *r = (struct restore *)user;
     struct outlet *const out = outlet_of(r);
-    int fd = r->out.fd, error;
+    int fd = r->out.fd, error = 0;
     if (!r->is_tree && (!r->out.is_file || r->is_checked))
         return read_second_look(&r->again, number, offset, dst, size);
     if (number + 1 == r->seen.n && outlet_flush(out, offset + size))
@@ -69,19 +69,14 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
             r->again_number = number;
         }
         fd = r->fd_again;
-        if (fd < 0)
-            return stop_restore(
-                       r, fail_errno(r->seen.list[number].path, errno, "cannot read it again"))
-                       ? LMC_ERR_READ
-                       : LMC_OK;
+        error = fd < 0 ? errno : 0;
     }
     memset(dst, 0, size);
-    error = read_at(fd, offset, dst, size);
-    return error > 0 && stop_restore(
-                            r, fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target,
-                                          error, "cannot read it again"))
-               ? LMC_ERR_READ
-               : LMC_OK;
+    if (!error) error = read_at(fd, offset, dst, size);
+    if (error <= 0) return LMC_OK;
+    r->code = fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target, error,
+                         "cannot read it again");
+    return LMC_ERR_READ;
 }
 
 /* Reads, if the snapshot is a file, which of its files have several names: a tar stream has each of
@@ -259,9 +254,8 @@ static int is_delta_source(const struct source *s)
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
-    lmc_restore_options options;
-    enum lmc_status status;
-    memset(&options, 0, sizeof options);
+    lmc_restore_options options = {0};
+    enum lmc_status status = LMC_OK;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;
@@ -274,10 +268,11 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     }
     init_second_look(&r->again, s, base, r->o);
     r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
+    progress_start(s->name, s->size);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
-    if (r->code != CODE_OK) return r->code;
-    if (!r->is_checked) read_links_ahead(r, s, base);
-    status = restore_source(&r->again, &options, NULL);
+    if (r->code == CODE_OK && !r->is_checked) read_links_ahead(r, s, base);
+    if (r->code == CODE_OK) status = restore_source(&r->again, &options, NULL);
+    progress_clear();
     if (r->code != CODE_OK) return r->code;
     return status == LMC_OK ? CODE_OK : fail_restore(&r->again, status);
 }

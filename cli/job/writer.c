@@ -61,12 +61,11 @@ static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base)
 {
-    lmc_writer_options options;
-    lmc_sink sink;
+    lmc_writer_options options = {0};
+    const lmc_sink sink = {write_snapshot, out};
     enum lmc_status status;
     char *name = base ? name_base(base) : NULL;
     int code = CODE_OK;
-    memset(&options, 0, sizeof options);
     options.parallel = &m->o->parallel;
     options.level = m->o->policy->level != LMC_LEVEL_DEFAULT ? m->o->policy->level : m->o->level;
     options.log2_block = m->o->policy->log2_block;
@@ -86,8 +85,6 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
     options.content_hashes = m->o->hashes || has_hashes(m->archive);
-    sink.write = write_snapshot;
-    sink.user = out;
     status = lmc_writer_open(writer, &sink, &options);
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
@@ -200,9 +197,8 @@ static struct choice *find_choice_at(const struct members *m, size_t number, uin
 static int read_quantizer(struct members *m, struct choice *c)
 {
     struct archive *a = m->archive;
-    lmc_twin second;
+    lmc_twin second = {0};
     enum lmc_status status;
-    memset(&second, 0, sizeof second);
     second.file_number = SIZE_MAX;
     status = lmc_reader_recover_quantizer(a->reader, m->list[c->member].number, c->tensor,
                                           &c->quantizer, &second);
@@ -302,7 +298,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
                    const struct attributes *attributes, const char *name, const struct options *o,
                    int *is_useless)
 {
-    struct members m;
+    struct members m = {0};
     struct base_use use;
     lmc_writer *writer = NULL;
     unsigned char *window;
@@ -310,7 +306,6 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     double start = now();
     char *shown = copy_text(name ? name : output_name(out));
     int code = CODE_OK;
-    memset(&m, 0, sizeof m);
     m.o = o;
     m.archive = a;
     m.n = snapshot_info(a->reader).n_files;

@@ -42,12 +42,8 @@ static void look_into(struct look *k, const char *root, const char *path)
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                 c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
-        uint64_t values[5];
-        values[0] = (uint64_t)st.st_mode;
-        values[1] = (uint64_t)st.st_ino;
-        values[2] = (uint64_t)st.st_size;
-        values[3] = (uint64_t)m;
-        values[4] = (uint64_t)c;
+        const uint64_t values[] = {(uint64_t)st.st_mode, (uint64_t)st.st_ino, (uint64_t)st.st_size,
+                                   (uint64_t)m, (uint64_t)c};
         k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
                                 sizeof values); /* a sum: order does not matter */
         k->newest = m > k->newest ? m : k->newest;

@@ -168,12 +168,6 @@ int enter_made(struct made *m, const char *path)
     return error ? error : go_to_made(m, number);
 }
 
-int make_directory(struct made *m, const char *path, size_t *number)
-{
-    int error = find_made(m, path, strlen(path), number);
-    return error ? error : go_to_made(m, *number);
-}
-
 int count_made_file(struct made *m)
 {
     if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;

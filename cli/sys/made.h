@@ -55,9 +55,6 @@ int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max
 /* Goes to the directory that path is in, which becomes m->fd, and makes it if it is missing. */
 int enter_made(struct made *m, const char *path);
 
-/* Makes a directory, or finds it. *number: its number. */
-int make_directory(struct made *m, const char *path, size_t *number);
-
 /* The number of the directory whose path is the first `size` bytes; it need not exist. */
 int find_made(struct made *m, const char *path, size_t size, size_t *number);
 

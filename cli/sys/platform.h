@@ -141,9 +141,6 @@ enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, 
 /* The name of standard output in messages. */
 #define STANDARD_OUTPUT "(standard output)"
 
-/* Removes the progress line, if there is one. */
-void clear_line(void);
-
 /* Draws the progress line. text: printable (printable.h), and not wider than the terminal. */
 void draw_line(const char *text);
 
@@ -176,7 +173,7 @@ void progress_start(const char *name, uint64_t total);
 /* Counts `size` bytes more. Draws the line again, five times a second. */
 void progress_add(uint64_t size);
 
-/* To be called when the work is done, or has failed: removes the line. */
+/* To be called when the work is done, or has failed: removes the line, if there is one. */
 void progress_clear(void);
 
 /* Bytes that were counted since progress_start(). */

@@ -73,6 +73,4 @@ void progress_add(uint64_t size)
     }
 }
 
-void progress_clear(void) { clear_line(); }
-
 uint64_t progress_done(void) { return progress.done; }

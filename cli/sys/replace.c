@@ -47,11 +47,14 @@ int move_without_overwriting(const char *from, const char *to)
     return error;
 }
 
-/* Moves a tree to the path of another one, which is moved to `aside` first, and back after an
- * error. Called with the lock of the temporary name. */
-static int exchange_trees(const char *from, const char *to, char *aside)
+/* Where the system cannot do it at once, what is replaced is moved to `aside` first, and back after
+ * an error. Called with the lock of the temporary name. */
+int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
 {
-    int error = 0;
+    int error = rename_by(from, to, EXCHANGE);
+    *is_aside = error == ENOSYS;
+    if (!*is_aside) return error;
+    error = 0;
     if (!mkdtemp(aside)) {
         error = errno;
     } else if (rename(to, aside) != 0) {
@@ -62,13 +65,6 @@ static int exchange_trees(const char *from, const char *to, char *aside)
         if (rename(aside, to) != 0) say(to, "could not be put back; it is kept as %s", aside);
     }
     return error;
-}
-
-int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
-{
-    int error = rename_by(from, to, EXCHANGE);
-    *is_aside = error == ENOSYS;
-    return *is_aside ? exchange_trees(from, to, aside) : error;
 }
 
 /* -- removing a tree -- */

@@ -18,7 +18,7 @@ static void erase_line(void)
     line_is_shown = 0;
 }
 
-void clear_line(void)
+void progress_clear(void)
 {
     pthread_mutex_lock(&lock);
     erase_line();

@@ -241,3 +241,9 @@ int open_scratch(const char *beside, int *fd)
     free(directory);
     return code;
 }
+
+int fail_scratch(int error)
+{
+    return fail_errno("(scratch file)", error,
+                      "cannot use it; TMPDIR names the directory where it is");
+}

@@ -54,3 +54,6 @@ void say_left_behind(const char *path);
 
 /* Opens a file without a name, in the directory TMPDIR, or else in that of `beside`. */
 int open_scratch(const char *beside, int *fd);
+
+/* Reports an error of reading or writing it. */
+int fail_scratch(int error);

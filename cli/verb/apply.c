@@ -112,7 +112,6 @@ static int fail_target(const struct apply *a, const struct delta *d)
     char *const wanted = describe_base(d->wanted, d->made_with);
     char there[2 * SHORT_FINGERPRINT + 1], *more = copy_text("");
     const char *journal = a->journal.path;
-    enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     if (a->journal.state == JOURNAL_DAMAGED)
         append_text(&more,
                     "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -129,9 +128,10 @@ static int fail_target(const struct apply *a, const struct delta *d)
             journal);
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         append_text(&more, "; it holds the tensors that %.200s restores, in other files", d->name);
-    code = (enum exit_code)fail(
-        code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
-        format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
+    const int code = fail(a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE, a->name,
+                          "is %s, but %s needs the base %s; nothing was changed%s",
+                          format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name,
+                          wanted, more);
     free(wanted);
     free(more);
     return code;
@@ -210,13 +210,9 @@ static void keep_last(struct apply *a, const struct archive *delta)
     a->last = *delta;
     a->has_last = 1;
     open_place(&a->last_place, a->path, get_last_file, a, 0);
-    memset(&a->last_view, 0, sizeof a->last_view);
-    a->last_view.n_files = snapshot_info(a->last.reader).n_files;
-    a->last_view.get_file = get_last_file;
-    a->last_view.read = read_last;
-    a->last_view.user = a;
+    const lmc_base view = {snapshot_info(a->last.reader).n_files, get_last_file, read_last, a};
+    a->last_view = view;
     free_bases(&a->bases);
-    memset(&a->bases, 0, sizeof a->bases);
 }
 
 struct rewrite {
@@ -278,7 +274,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
     lmc_restore_options options = {0};
-    lmc_stream stream;
+    const lmc_stream stream = {stream_delta, w};
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
@@ -288,8 +284,6 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     options.read_back = rewrite_read_back;
     options.in_place = 1;
     options.done_size = w->journal->n_handed;
-    stream.read = stream_delta;
-    stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
     *status = lmc_snapshot_restore(&stream, NULL, &options);
     progress_clear();
@@ -368,15 +362,13 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     int code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
-        progress_start(s.name, s.size);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
-        progress_clear();
         if (code == CODE_OK) code = check_bases(&o);
         if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
         } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
-            code = exchange_tree(&r.tree, &a->st);
+            code = put_tree(&r.tree, NULL, &a->st);
         } else {
             complete_attributes(&r.attributes, &a->st);
             code = commit_output(&r.out, &r.attributes);
@@ -470,7 +462,6 @@ static int apply_all(struct apply *a)
         next++;
     } else if (is_wrong) { /* or nothing was tried */
         free_bases(&a->bases);
-        memset(&a->bases, 0, sizeof a->bases);
         add_base(&a->bases, a->path);
         a->bases.list->is_target = 1;
         code = identify_base(a->bases.list, &a->base_options);

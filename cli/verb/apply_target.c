@@ -5,7 +5,6 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 

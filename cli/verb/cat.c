@@ -472,9 +472,8 @@ int cat_tensors(const struct options *given)
     const lmc_base *base;
     double start = now();
     int code = open_archive_or_plain(&a, &plain, o->names[0], o);
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* also found ones */
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
     if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);

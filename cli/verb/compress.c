@@ -28,11 +28,9 @@ static int protect_chain(const char *path, const char *snapshot, const struct op
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct output *out)
 {
-    lmc_stream stream;
+    const lmc_stream stream = {read_stream, s};
     char byte;
     size_t more = 0;
-    stream.read = read_stream;
-    stream.user = s;
     enum lmc_status status = lmc_writer_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then the end was not read yet */
         (void)read_stream(s, &byte, 1, &more);   /* an error is in s->error */
@@ -123,12 +121,8 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
 {
-    size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, path, l, 0, 0, o);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
-    if (code == CODE_OK && l && n_files != l->n - 1)
-        code =
-            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
     return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 
@@ -315,7 +309,6 @@ int compress_file(const char *path, int is_named, const struct options *o)
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = identify_source(&s, o);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
     int is_repeatable = can_read_twice(path, &s.st);
@@ -406,7 +399,6 @@ int compress_directory(const char *path, const struct options *o)
                     "has no name to derive that of the output from; name it with -o");
     else code = check_finished(root, CODE_ERROR);
     if (code == CODE_OK) code = check_output_name(o);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",

@@ -65,11 +65,10 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
     int code = open_archive_file(&a, tip, o);
     if (code == CODE_OK && output) code = check_output(output, &a.st, o->force);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
     if (code == CODE_OK) code = read_archive_index(&a, own);
     if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o); /* also found ones */
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     if (code == CODE_OK) code = recode_onto(&a, base, output, o);
     close_archive(&a);
     return code;

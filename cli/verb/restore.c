@@ -3,7 +3,6 @@
  */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../job/restorer.h"
@@ -72,15 +71,12 @@ int restore_file(const char *path, const struct options *o)
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o); /* also found ones */
+    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) say_unused_bases(0, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
-        progress_start(s.name, s.size);
         code = finish_restore(&r, run_restore(&r, &s, base));
-        progress_clear();
     }
     if (code == CODE_OK) say_sizes(o, s.name, progress_done(), r.total, r.total, start);
     if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
@@ -119,11 +115,7 @@ int test_file(const char *path, const struct options *o)
     if (code == CODE_OK && base) say_unused_bases(0, o); /* some files may be whole */
     init_restore(&r, path, NULL, o);
     r.is_checked = 1;
-    if (code == CODE_OK || code == CODE_BASE) {
-        progress_start(s.name, s.size);
-        code = run_restore(&r, &s, base);
-        progress_clear();
-    }
+    if (code == CODE_OK || code == CODE_BASE) code = run_restore(&r, &s, base);
     if (code == CODE_OK && r.again.lacks_base) {
         if (o->verbosity > 0 && found == CODE_OK) say_payload(&r, &s);
         else if (found != CODE_OK) say(s.name, "its payload is intact");

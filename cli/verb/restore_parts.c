@@ -273,22 +273,13 @@ static int enter_parent(struct extraction *x, const char *path, int is_directory
 static int copy_file(struct extraction *x, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < f->size;) {
-        const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
-        const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
-        if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
-        crc = lmc_crc32c(crc, x->window, size);
-        int error = outlet_write(x->outlet, x->window, size);
-        if (error)
-            return x->target ? fail_errno(f->path, error, "cannot write it")
-                             : fail_output(&x->out, error);
-        at += size;
-        progress_add(size);
-    }
+    const int code = copy_counted(&x->archive, number, x->window, x->outlet, 1);
+    if (x->outlet->error)
+        return x->target ? fail_errno(f->path, x->outlet->error, "cannot write it")
+                         : fail_output(&x->out, x->outlet->error);
     x->size += f->size;
     x->n_files++;
-    return crc == f->crc ? CODE_OK : fail_damage(&x->archive, LMC_ERR_CHECKSUM, number, 0);
+    return code;
 }
 
 /* path: where it is restored to, below the target */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
@@ -82,19 +81,6 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     return code;
 }
 
-/* Restores the snapshot and compares it with the source. may_lack: files of the source may be gone;
- * may_lose: see verify_snapshot */
-static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
-                           int may_lose, const struct options *o)
-{
-    size_t n_files = 0;
-    int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
-    if (code == CODE_OK && c->is_tree && n_files != c->l.n - 1)
-        code = fail(CODE_ERROR, c->path, "holds something that %s does not; nothing was removed",
-                    snapshot);
-    return code;
-}
-
 /* The base of the next snapshot; NULL: it needs none. */
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
@@ -149,7 +135,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
             "that",
             base->name);
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
+        code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 0, !s->o->remove_source,
+                               &chain.o);
     if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.o);
     free_bases(&chain.bases);
     if (code == CODE_OK) say_backwards(s, e, base);
@@ -182,14 +169,11 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(s); /* on error series.json may lack it: the source stays */
-    return code == CODE_OK && s->o->remove_source
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return save_manifest(s); /* on error series.json may lack it: the source stays */
 }
 
 /* The series has a snapshot of this name already. If an add with --rm was killed, files of its
- * source may be left: --rm removes those that equal the snapshot. */
+ * source may be left: checks that they equal the snapshot, so that they can be removed. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -206,11 +190,9 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     int code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, s, e);
-    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
+    code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 1, 0, &chain.o);
     free_bases(&chain.bases);
-    return code == CODE_OK
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return code;
 }
 
 /* Whether another watch has added the source while this one waited for the lock. */
@@ -237,6 +219,9 @@ static int add_source_to_series(const char *path, const char *name, int is_watch
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
                  : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
+    if (code == CODE_OK && !is_done && o->remove_source)
+        code = remove_unchanged(c.is_tree ? &c.l : NULL, c.path, &c.look, find_name(&s, name)->path,
+                                o);
     free_listing(&c.l);
     free(c.path);
     close_series(&s);

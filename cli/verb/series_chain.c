@@ -3,7 +3,6 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "verbs.h"
 
 /* Whether it can be the base of others. */
 static int is_there(const struct snapshot *e)

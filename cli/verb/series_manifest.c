@@ -6,9 +6,7 @@
 #include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
@@ -506,15 +504,11 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
     int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
-    if (!is_there && purpose == TO_CREATE) { /* never begin a list beside unlisted snapshots */
-        struct listing names;
-        const int error = list_names(&names, directory);
-        free_listing(&names);
-        if (error) return fail_errno(directory, error, "cannot read the directory");
-    }
-    if (!is_there &&
-        (purpose < TO_CREATE || (purpose == TO_CREATE && contains_snapshots(directory, 0))))
+    const int is_new = !is_there && purpose == TO_CREATE;
+    if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
+    if (is_new && errno) /* no list begins beside snapshots that are not seen */
+        return fail_errno(directory, errno, "cannot read the directory");
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;
     is_there = lstat(s->manifest_path, &st) == 0 ||

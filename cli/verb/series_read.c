@@ -174,13 +174,11 @@ static const char *missing_suffix(const struct snapshot *e)
 static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
-    char *name, *directory, *path;
+    char *name, *path;
     if (o->output && !goes_into_directory(o)) return copy_text(o->output);
     name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
-    directory = copy_without_slashes(o->output);
-    path = join_path(directory, name);
-    free(directory);
+    path = join_path(o->output, name);
     free(name);
     return path;
 }
