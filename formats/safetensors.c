@@ -303,7 +303,7 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
             e->start = h->c->shapes[place];
             e->end = h->c->shapes[place + 1];
         }
-        h->n_shapes = place; /* they are no extents */
+        h->n_shapes = place; /* offsets are not kept in shapes */
         return 1;
     }
     return skip_value(h, key, depth, NULL);

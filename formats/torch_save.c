@@ -396,7 +396,7 @@ static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
     return !is_big;
 }
 
-/* The first thing to say stays. */
+/* Sets the note, unless there is one already. */
 #define note(c, ...)                                                                               \
     ((c)->note[0] ? (void)0 : container_say((c)->note, sizeof(c)->note, __VA_ARGS__))
 
