@@ -180,6 +180,7 @@ typedef struct lmc__grid {
  * stand where the scalar function does; those of restore and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
+    int has_fast_pdep; /* the CPUs of this table: for patch */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
     uint64_t (*sum64)(const uint8_t *p, size_t size);
