@@ -2403,7 +2403,7 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 /* Makes out of a message, before which the register is crc, a shorter one that begins with register
  * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
  * than these places at least. */
-LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+static __attribute__((noinline)) size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                     size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
@@ -2802,7 +2802,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
-    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    if (width != 2) lmc__join_body(dst, planes, n, width, order);
     else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
     else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
@@ -3276,9 +3276,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
-    case 3: LMC__WITH(d, 3, statement)                                                             \
-    case 4: LMC__WITH(d, 4, statement)                                                             \
-    case 5: LMC__WITH(d, 5, statement)                                                             \
     default: LMC__WITH(d, depth, statement)                                                        \
     }
 
@@ -4195,7 +4192,7 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_GROUPS; v++) {
         lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
         keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
     });
