@@ -1,13 +1,12 @@
-/* lmc_decode.h - v1.0.0 - decoder of LMC blocks and tensors: lmc.h without all that encodes,
- * and without files
+/* lmc_decode.h - v1.0.0 - decoder of LMC blocks and tensors: a part of lmc.h
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   The first two layers of lmc.h, as far as they decode: blocks, and arrays that are rows of
- *   blocks. Of quantised ones, too. No allocation, no files, no threads of its own. It is for
- *   programs that keep blocks in a container of their own, and for those who want to know how a
- *   block is decoded: to write it in another language, begin with src/codec/get_block.h below and
- *   with spec/lmc-format.md, and leave out the tiers NEON, AVX2 and AVX-512 (LMC_NO_SIMD does).
+ *   The decoders of the first two layers of lmc.h: blocks, also quantised ones, and arrays that are
+ *   sequences of blocks. It reads no files, starts no threads, and allocates only if a tensor's
+ *   workspace is NULL. Use it in programs that keep blocks in a container of their own. To port the
+ *   decoder to another language, read spec/lmc-format.md, then src/codec/get_block.h below, and
+ *   leave out the tiers NEON, AVX2 and AVX-512, as LMC_NO_SIMD does.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -18,16 +17,14 @@
  *   and everywhere else just #include "lmc_decode.h".
  *
  * WITH lmc.h
- *   The names are those of lmc.h, and so are the structs. A file that includes both is refused
- *   (#error). Of a program that implements both in different files the linker says that names are
- *   defined twice, unless LMC_STATIC is defined. To use functions of a library of lmc.h by the
- *   declarations of this header is fine.
+ *   This header has the same names and structs as lmc.h. A file cannot include both (#error). A
+ *   program that implements both in different files does not link, unless LMC_STATIC is defined. A
+ *   file may include this header and link with a library made of lmc.h.
  *
- * What holds for all functions stands at the head of lmc.h: errors, bounds, hostile input, threads.
+ * The head of lmc.h says what holds for all functions: errors, bounds, hostile input, threads.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  api
  *   base       platform status bytes options wire_block
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
@@ -48,27 +45,27 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              the text before each public function. Default: nothing, or static with
- *                        LMC_STATIC
+ *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
+ *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
- *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
  *
- *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
+ *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
- * These matter where LMC_IMPLEMENTATION is defined:
+ * These matter only where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
- *                        the compiler's flags give the target vectors (wasm32: -msimd128)
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". It is used
+ *                        if the compiler's flags enable vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time.
+ * A tier is an instruction set. No build flag is needed: the best tier is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -86,7 +83,7 @@
 #endif
 #endif
 
-/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
+/* Makes the compiler warn if a status is ignored. Define it as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -99,7 +96,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
+/* The defaults of any struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -110,34 +107,35 @@
 
 /* -- public API --
  *
- * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
- * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
- * with it.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
+ * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
+ * 1. LMC_REALLOC gets alloc_user.
  *
- * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
- * makes an object takes the address for it first. From buffer to buffer the destination comes
- * first, as with memcpy. Callbacks: the same, after user.
+ * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
+ * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
+ * takes the address for it first. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
+ * LMC_ERR_ARGUMENT, and so on.
  *
- * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
- * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
- * may be used at the same time. Any thread may call functions without an object at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
+ * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
+ * same time, and call functions without an object at any time.
  *
  * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
  * works with the shared library of any other 1.x:
  *
- *   functions, enums      get new ones, at free numbers. A status that a program does not know is
- *                         an error.
- *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
+ *                         does not know as an error.
+ *   structs ..._options   grow at their ends. Their first member is struct_size: sizeof options,
  *                         or 0 if program and library were compiled with the same lmc.h. Members
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word. 0 is its default, or
- *   reserved words        means that the library does not know it. The library sets these words to
- *                         zero, and refuses to write a file or tensor in which they are not:
- *                         LMC_ERR_UNSUPPORTED.
- *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+ *   structs with          keep their size. A new member replaces a reserved word. Zero means its
+ *   reserved words        default, or that the library does not know the member. The library sets
+ *                         reserved words to zero. It refuses to write a file or tensor in which
+ *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -148,13 +146,13 @@ extern "C" {
 #define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of all its minor versions are read, unless they
- * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
- * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
+ * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore format 0.4 with v0.5.0, older formats with older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
- * mixed. */
+/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
+ * compiled with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -163,24 +161,24 @@ LMC_API const char *lmc_version(void);
 enum lmc_status {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
-    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
+    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than the output needs */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
-    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
+    LMC_ERR_READ = 5,          /* reading failed; for callbacks */
+    LMC_ERR_WRITE = 6,         /* writing failed; for callbacks */
     LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
-    LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
+    LMC_ERR_SIZE = 9,          /* needs more bytes than size_t can count */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
-    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
-    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
-    LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
-    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
-    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: give a path */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller wants to stop */
+    LMC_ERR_LOST = 13,         /* salvage: the damaged file has lost these bytes */
+    LMC_ERR_NOT_ONE_FILE = 14, /* lmc_decompress: the snapshot has several files or a directory */
+    LMC_ERR_CHANGED = 15,      /* the data changed while it was encoded */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no working GPU, driver or NVRTC */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
@@ -188,15 +186,15 @@ enum lmc_status {
     LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
-/* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
+/* The name of the status, such as "LMC_ERR_CORRUPT"; "LMC_ERR_?" for an unknown number. */
 LMC_API const char *lmc_status_name(enum lmc_status status);
-/* One line for a user: what happened and what to do. Never NULL. */
+/* One line for a user: what happened and what to do. "unknown error" for an unknown number. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
- * 4.1), which store any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and files store the same
+ * numbers (spec 4.1). Files store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -221,7 +219,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -235,32 +233,34 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on a higher level never makes a block larger. Percentages are
- * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
+/* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
+ * gives the same bytes on every machine. MAX never makes a block larger than DEFAULT does, nor
+ * ARCHIVE larger than MAX. Percentages are of the input, or of a delta's size. Speeds:
+ * bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
+    /* Encodes and decodes faster. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
+    /* Encodes more slowly; decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas by up to
+     * 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+    /* The smallest and slowest; deltas also decode more slowly. Smaller than MAX by less than
      * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
- * tasks may run at the same time with the same worker. */
+/* A function that does one task. Call it once for every index below n_tasks, with a worker below
+ * n_workers. No two calls with the same worker may run at the same time. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
- * returned. A NULL lmc_parallel: one after another. */
+/* How the caller's threads run tasks. run() gets this n_workers, and returns when all tasks have
+ * returned. Without an lmc_parallel (NULL) the calling thread runs them, one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -268,13 +268,14 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* -- layer 1: blocks --
- * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
- * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
+ * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
+ * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
+ * wrong one.
  *
- * The prediction is any array of the same size that the decoder will also have. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
- * says that the block is smaller without it (at level max: if it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. The best one is the
+ * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
+ * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -284,32 +285,32 @@ typedef struct lmc_block_info {
     unsigned width;       /* bytes per element: 1, 2, 4, 8 */
     size_t size;          /* decoded bytes: n * width */
     size_t encoded_size;  /* header and payload */
-    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as the header has it */
     int is_stored;        /* 1: the payload is the bytes themselves */
     int has_prediction;   /* 1: coded against a prediction */
     uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
-    uint64_t reserved[4]; /* zero; see the head of this part */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_block_info;
 
-/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE, at most SIZE_MAX. */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
- * 0 or the block too large. */
+/* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
+ * or the block is too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;     /* see the head of this part; 0 will do */
+    size_t struct_size;     /* sizeof of the struct, or 0: see "structs ..._options" above */
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
-    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it */
+    uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
+                               checks it */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
-/* The defaults for that dtype. */
+/* The defaults, with that dtype. */
 static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_block_options options = LMC_DEFAULTS;
@@ -318,16 +319,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
- * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
- * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
- * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
+ * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
- * intact), BASE_WRONG (another size or other bytes). */
+ * intact), BASE_WRONG (the prediction has another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -335,26 +336,26 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
 typedef struct lmc_quantizer lmc_quantizer;
 
 /* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
- * but the last. There is no other header: the caller knows dtype and size. */
+ * A coded tensor is its blocks, one after another, numbered from 0. All but the last have the same
+ * decoded size. There is no other header: the caller must know dtype and size. */
 
 typedef struct lmc_tensor_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
-                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
-                            for elements of 4 bytes and more) */
+    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
+                            default, which is 16 (17 for bytes; with a prediction 20, or 18 for
+                            elements of 4 or 8 bytes) */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
-    const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
-     * quantizer or the log2_block, too. */
+    const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
+    /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
+     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
+     * give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, which is the only option without a default. */
+/* The defaults, with that dtype: the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -363,32 +364,32 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
- * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
- * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
+/* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
+ * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
+ * workspace (NULL and 0) allocates one by LMC_REALLOC (additional error: MEMORY). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
- * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
- * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
- * BASE_WRONG (also: prediction_size is not size). */
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. Of
+ * options, parallel and prediction are used; dtype (the same) and log2_block (at least that of
+ * encoding) only tell the size of the workspace. dst may be the prediction; after an error it is
+ * then a mixture of old and new elements. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
+ * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG (also if prediction_size is not size). */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; of those before it only the headers are read. Blocks after it are not read,
- * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
- * the whole tensor, and must not overlap dst. */
+ * range are decoded; of blocks before it only the headers are read. Later bytes at src are not
+ * read, and total_size is not checked, unless the range is the whole tensor. The prediction is that
+ * of the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 /* -- tools -- */
 
-/* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
+/* CRC-32C of size bytes; crc: 0, or the CRC of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
+/* Instruction sets. The numbers have no order: a new tier gets an unused number. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -397,15 +398,15 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4,
     LMC_TIER_BEST = 255 /* for lmc_tier_limit */
 };
-#define LMC_TIER_COUNT 5 /* of this lmc.h */
+#define LMC_TIER_COUNT 5 /* in this lmc.h */
 /* "scalar", "neon", "avx2", "avx512", "simde" */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
-/* 1 if this build on this machine has that tier. */
+/* 1 if this build has that tier, and this machine can run it. */
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
-/* The tier in use: the best there is, unless limited. */
+/* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
- * tier: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
+ * an unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -422,8 +423,8 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
+/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+ * LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -438,15 +439,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
+ * these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
- * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
- * unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
+ * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
+ * it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -468,7 +470,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
@@ -476,15 +478,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
- * one with fewer features may be inlined into one with more. */
+/* The tiers of this build: intrinsics in functions with target attributes; kernels/dispatch.h
+ * chooses the tier at run time. A helper that takes vectors needs its callers' attribute. A
+ * function with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
- * cc) may turn it off by itself. */
+/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
+ * turn off crc32 alone. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -492,8 +494,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
- * drop static functions that nobody calls. */
+/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
+ * them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -511,14 +513,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
- * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 code for other machines. Never on x86 or
+ * Arm64: with target attributes SIMDe silently emulates the instructions. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code: not on s390x and riscv64. */
+/* Only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -531,12 +533,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
- * the portable code. */
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
+ * uses the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
- * arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
+ * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -544,7 +546,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__CRC __attribute__((target("+crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
 #endif
-/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
 #if defined(__clang__)
 #define LMC__PMULL __attribute__((target("aes")))
 #define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
@@ -556,22 +558,21 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__NEON 0
 #endif
 
-/* Orders streaming stores before the plain ones that tell other threads of them. */
+/* Orders streaming stores before the plain stores that tell other threads about them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
- * of the format. */
+/* Returns the status if the condition is false. LMC__VALID: for rules of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
 #define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
-/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
+/* Returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \
@@ -583,15 +584,15 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. What each means for a caller is said
- * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
+ * for a caller, spec 2.2 to which rules of the format it belongs.
  *
- * A text is for the user of a program: what happened, then what to do about it. It fits behind the
- * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
+ * A text tells the user of a program what happened, then what to do. It can follow a file's name
+ * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, so the order is free. */
+/* In any order: lookups compare the value. */
 #define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
@@ -656,9 +657,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 
 /* == base/bytes.h ============================================================================== */
 
-/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
- * them. */
+/* Integers in memory, little-endian and of any alignment, as in the format (spec 2). Compilers make
+ * one instruction of a memcpy of constant size. Loading two bytes is also one instruction. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -723,7 +723,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i. */
+/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -748,14 +748,14 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 
 /* == base/options.h ============================================================================ */
 
-/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
  *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                zero, or it wants what is not here
+ *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -770,7 +770,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
     if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    memcpy(options, &size, sizeof size); /* for functions that get the copy */
     return LMC_OK;
 }
 
@@ -781,27 +781,27 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
- * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
+/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
+ * bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 22u
 
 /* Block_Header (spec 5). */
-#define LMC__BLOCK_SYNC 0xB2u   /* its first byte */
+#define LMC__BLOCK_SYNC 0xB2u   /* first byte */
 #define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
 #define LMC__PAYLOAD_CRC_AT 16u /* offset of Payload_CRC */
 #define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
-#define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
-#define LMC__LAYOUT_SHIFT 5u    /* of Coding */
-#define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
-#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
+#define LMC__PREDICTED 4u       /* in Coding; bits 0-1 are the order */
+#define LMC__LAYOUT_SHIFT 5u    /* in Coding */
+#define LMC__SPARSE 16u         /* in Grouping; bits 0-3: number of classes - 1 */
+#define LMC__NATURAL_SHIFT 5    /* in Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
 
-/* How a list of bytes is stored: its Mode byte (spec 6). */
+/* A list's Mode byte (spec 6). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -809,15 +809,15 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
- * times masks within masks. */
-#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 6.2) */
-#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
+ * memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
-#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
-#define LMC__MASK_MODES 65u     /* modes of masks */
+#define LMC__MASK_GAPS 21u      /* first mode of gaps, for masks of classes only (spec 6.3) */
+#define LMC__MASK_MODES 65u     /* number of modes of masks */
 
 /* == kernels/types.h =========================================================================== */
 
@@ -978,6 +978,7 @@ typedef struct lmc__grid {
  * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
+    int has_fast_pdep; /* the CPUs of this table: for patch */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  enum lmc__order order);
@@ -1922,8 +1923,8 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 /* From a message that begins with register crc, makes a shorter one with the same CRC that begins
  * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
  * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
-LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
-                                    size_t unit)
+static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                               size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
     uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;
@@ -2274,7 +2275,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
-    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    if (width != 2) lmc__join_body(dst, planes, n, width, order);
     else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
     else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
@@ -2747,9 +2748,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
-    case 3: LMC__WITH(d, 3, statement)                                                             \
-    case 4: LMC__WITH(d, 4, statement)                                                             \
-    case 5: LMC__WITH(d, 5, statement)                                                             \
     default: LMC__WITH(d, depth, statement)                                                        \
     }
 
@@ -3662,7 +3660,7 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_GROUPS; v++) {
         lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
         keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
     });
@@ -4286,9 +4284,8 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the bytes' ones say in which byte it is.
- * pdep is shorter, but microcoded on Zen 1 and 2: it is used with VPCLMULQDQ or AVX-512. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
@@ -4299,9 +4296,12 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
+
+/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
-    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    return lmc__find_one_by_sums(m, rank);
 }
 
 /* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
@@ -4363,12 +4363,12 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
 /* Restores the elements of a chunk that change, and writes them to out; out already has all
  * elements of the chunk, as base has. n_groups: of the chunk, at most 32. from: its first element's
  * number. */
-#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
-    INLINE void lmc__patch_chunk_##name(                                                           \
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order)                                                     \
+        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
     {                                                                                              \
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
@@ -4406,7 +4406,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
                                      ranges->more[c]);                                             \
-            place += find_one(m, number - up_to[-1]);                                              \
+            place += lmc__find_one(m, number - up_to[-1], has_fast_pdep);                          \
             pending->place[i] = (uint16_t)place;                                                   \
             lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
@@ -4422,9 +4422,8 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
-LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
-LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
 /* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
@@ -4434,8 +4433,8 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
                          streams)
-#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
-    attribute static uint32_t lmc__patch_##name(                                                   \
+#define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -4457,18 +4456,17 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
+                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 #undef LMC__DEFINE_PATCH
 #endif
 
@@ -4784,7 +4782,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 /* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,
+    LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
@@ -4794,7 +4792,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 #if LMC__NEON
 /* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
-    LMC_TIER_NEON,                                                                                 \
+    LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
@@ -4811,7 +4809,7 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 /* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
  * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,
+    LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
     lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
@@ -4822,24 +4820,25 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, patch)                                                       \
-    LMC_TIER_AVX2,                                                                                 \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+    LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)};
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+};
 /* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
 /* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,
+    LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
@@ -4997,13 +4996,14 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * only the width. So this table is for encoders, and for computing sizes from shapes.
- * CONTRIBUTING.md says how to add one; numbers never change.
+/* The table of dtypes. Files store a tensor's dtype, but blocks only the width of their elements.
+ * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
+ * add a dtype; numbers never change.
  *
- * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
- * byte, or no sign, an order of their own would do nothing. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
+ * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
+ * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
+ * sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -5021,7 +5021,7 @@ static const struct {
     {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
     {"C128", 128, 8, 2, 2}};
 
-/* Does not compile unless there is one row for each number. */
+/* Fails to compile unless there is one row for each number. */
 typedef char
     lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
@@ -5033,7 +5033,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
@@ -5050,11 +5050,11 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 
 /* == codec/half.h ============================================================================== */
 
-/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
- * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
- * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
- * could become infinity, or carry into the sign. */
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
+ * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
@@ -5063,20 +5063,19 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
+/* The tree of a list (spec 6.1, 6.2): canonical Huffman codes, and the leaves of each node.
  *
- * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
- * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
- * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
- * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
- * As the leaves are in order of length, one number for each length says where they start; no node
- * is stored anywhere.
+ * Leaves are numbered in the order of their codes: by length, then by symbol. The last leaf may be
+ * the escape, which stands for all symbols without a code. The *code space* has 2^15 places; the
+ * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
+ * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
+ * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
+ * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
+ * tree; nodes are not stored.
  *
- * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
- * without a code have the ranks from the escape's on, each another one, so that they can be mapped
- * back.
+ * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
+ * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
+ * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -5084,19 +5083,18 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
  *                      flat, 4 = 2^2 of equal depth
- *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                      /     |     |     \               ranks in the right child: 2 4 1
  *                     B      C     D      E              less 1, in two bits: 01 11 00
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
- * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
- * elements of the flat node are the ones of the root's mask. */
+ * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
+ * the flat node are the ones of the root's mask. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
- * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
- * numbers. */
+/* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
+ * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
+ * on are the best codes if bits are one with probability 2^-(1 + level / 2). Levels 0 and 1 are
+ * fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5110,7 +5108,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
+/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -5127,30 +5125,31 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
- * 2^15. */
+/* Entry 16 of first and start is the end: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
+                                            code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
+ * masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
-    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+    unsigned first_leaf, end_leaf; /* its leaves: [first_leaf, end_leaf) */
 } lmc__node;
 
 typedef struct lmc__children {
     lmc__node left, right;
 } lmc__children;
 
-/* From counts[L], the number of leaves of length L: first, start and length. */
+/* Sets first, start, length and n_leaves. counts[L]: number of leaves of length L. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
 {
     unsigned length, leaf = 0, start = 0;
@@ -5166,8 +5165,8 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. */
+/* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
+ * of shorter lengths, and those of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -5194,15 +5193,16 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
+ * list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
- * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
+/* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
+ * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
+ * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5212,15 +5212,15 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
+ * already at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
-/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
- * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
+/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
+ * 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -5231,11 +5231,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
- * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
- * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
- * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
- * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
+/* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
+ * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
+ * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
+ * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
+ * of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5261,68 +5261,67 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+/* Quantised elements: what encoder and decoder share (spec/quantised.md).
  *
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
+ * points q = min, min + 1, ... With a scale G, a point q is a float:
  *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
+ *   linear        q * G
+ *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
+ *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
+ *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
- * keep it normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
+ * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
+ * limits of scales keep the product normal and finite.
  *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction. For the first moment of an optimizer that is
- * the second moment, and the points are updates.
+ * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
+ * scale that follows from its prediction. First moments of an optimizer are predicted by second
+ * moments, and the points are updates.
  *
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
- * scale 0.25, and low_bits = 0:
+ * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
+ * scale 0.25, low_bits = 0:
  *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
  *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ * Symbol 4 means the same as symbol 0; encoders use 0. A table 1, 3, 6 would keep only -0.75, -0.25
+ * and 0.5, as codes 1, 2 and 3, and zero as code 0.
  *
- * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
- * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
- * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+ * The format defines how a symbol becomes an element (kernels/grids.h). The encoder decides which
+ * symbol an element gets: any choice can be decoded. An *exception* is an element that has no
+ * symbol (NaN, infinities, -0, subnormals and elements beyond the grid). It is stored as it is. */
 
 /* The head of a quantised block's payload. */
 #define LMC__QUANTIZED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once, in the first cache. */
+/* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
- * owns it, with codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
+ * codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    int is_predicted; /* scales follow from the prediction; else groups have scales */
+    int is_recovered; /* elements were quantised before, and must stay exact */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t
-        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
+    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
 
-/* n elements as F32: src itself if they are, or else `wide`. */
+/* n elements as F32: src if they are F32; else converted to `wide`. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
 {
     size_t i;
@@ -5331,8 +5330,8 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     return wide;
 }
 
-/* The scale of element number `first`, counted from where groups begin; returns how many of n
- * elements share it. Predictions give scales to all of them. */
+/* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
+ * share it. With is_predicted *scale is 0, and all share it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -5344,8 +5343,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
- * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+ * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
                                size_t n)
@@ -5367,80 +5366,79 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
- * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* The work on one block, which a worker does on its workspace (tensor/wave.h). A job has no data
+ * about files, runs or snapshots: src/snapshot/pipeline.h adds these in its own struct. */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
-    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise it, or NULL */
-    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
-    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
-    int has_sum;      /* *sum was taken on the way */
-    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+    uint64_t first_element;         /* index of the first element in the tensor of quant */
+    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;      /* *sum was computed while encoding */
+    int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
-     * decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info; /* of its header */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
+     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
-    int is_own; /* base is made of the file that the block is in */
+    int is_own; /* base comes from the same file as the block */
 
     enum lmc_status status; /* set when the job has run */
 } lmc__job;
 
 /* == codec/workspace.h ========================================================================= */
 
-/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
- * Nothing is kept from one block to the next.
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (kernels/types.h: bytes with
+ * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
+ * them. Nothing is kept from one block to the next.
  *
- * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
- * list of n; m = n / 8 is the bytes of a mask.
+ * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
+ * list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
- *                         places of gaps, 4/3 of a row, where masks as below are not made
- *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
- *                         and one for trees; the scales of groups (at most a row)
+ *   encoding classes      w rows, each cut to a list for every class (16 pads for each row); m for
+ *                         the masks of a sparse delta, cut likewise; one row for trees; 4/3 of a
+ *                         row for the positions of gaps, instead of the masks below
+ *   encoding quantised    w <= 4 rows of restored elements; a row each for High, for Low, to work
+ *                         in and for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below); and w rows for what the output overwrites, if it is to be kept
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
- *                         more, for the coded elements before zeros are merged in between; and w
- *                         rows for the prediction, where the output overwrites it
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
- *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
- *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
- *                         those in two rows; or w <= 4 rows for the prediction, where the output
- *                         overwrites it
- *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
- *                         or one of which all is counted: w rows. Of others samples of the elements
- *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
- *                         32768 elements on 3 w times 8192; of a delta also what has changed,
- *                         4 + 2 w bytes for each of n / 20 elements
+ *                         (below); w rows for the bytes at dst, if they must be kept
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one more row
+ *                         for the coded elements before zeros are merged in between; w rows for the
+ *                         prediction, if it is overwritten
+ *   decoding sparse       instead, for at most n / 16 coded elements: 4 bytes for the index of each
+ *                         and 2 w for residuals and planes, at most 1.25 rows; if the prediction is
+ *                         overwritten, 4 + w to undo that, at most 0.75 rows; a row for trees; the
+ *                         tally of classes, at most a quarter of a row; m
+ *   decoding quantised    High, Low, one row for trees; two lists with the bytes of scales, and two
+ *                         rows with the scales; or w <= 4 rows for the prediction, if it is
+ *                         overwritten
+ *   planning              while the stack has at most a row. If all elements are counted: w rows.
+ *                         Else samples of the elements and of the prediction, and the planes of one
+ *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
+ *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
- * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
- * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- * So "no room" cannot happen; all the same each push is checked. */
+ * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
+ * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
+ * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
+ * is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
 
-/* Room for a list of n, or NULL. */
+/* Pushes a list of n bytes; NULL if there is no room. */
 LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
 {
     uint8_t *list = stack->top;
@@ -5449,24 +5447,24 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
-/* Room for n numbers, or NULL. They are aligned. */
+/* Pushes n aligned numbers; NULL if there is no room. */
 LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
 {
     uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack. */
+/* Data that is too large for the C stack. */
 typedef struct lmc__scratch {
-    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* of each nesting */
 } lmc__scratch;
 
-/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
- * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
- * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
- * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
- * the output only when it is nested. */
+/* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
+ * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
+ * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
+ * nesting, and one for each node on the path whose mask fits in the output only when it is
+ * nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5483,14 +5481,15 @@ LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
-/* ws_size is enough for n elements. */
+/* 1 if ws_size is enough for n elements. */
 static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
 {
     size_t needed = lmc_block_workspace_size(n, width);
     return needed != 0 && ws_size >= needed;
 }
 
-/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
+/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
+ * rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -5501,25 +5500,25 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* == codec/block_header.h ====================================================================== */
 
-/* The 24 bytes in front of each block (spec 5), written and read:
+/* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         a mark to look for in damaged files
+ *     0  sync B2         salvage searches damaged files for it
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
- *    16  payload CRC     with a prediction; 0 without
+ *    16  payload CRC     if there is a prediction; else 0
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * The number of the block in its run is not stored, but the header's CRC covers it: a block that
- * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
- * wrong prediction is told from damage. get_block.h has the order of all checks. */
+ * The header does not store the block's number in its run, but its CRC covers the number. So a
+ * block in the wrong place is refused like a damaged block. The payload CRC tells damage from a
+ * wrong prediction. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as if it stood in front, and of the header. */
+/* The CRC of the number, as 4 bytes, followed by the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -5532,15 +5531,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
- * that of spec 5, and the conformance vectors test it: it decides which error is reported.
+/* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
+ * decides which error is reported. The conformance vectors test it.
  *
- *   1  what a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block can ask for
- *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
- *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none */
+ *   1  values that a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block needs
+ *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
+ *      block has elements of 2 or 4 bytes, and no order or grouping
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
+ *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -5573,7 +5572,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. */
+/* Checks and parses the header of the block at src, of which src_size bytes are known. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -5598,24 +5597,24 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+/* Reads a mask of few ones as the gaps between them (spec 6.3), which put_gaps.h writes.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
+ * it, which is the sum of the quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions.
+ * and a position depends on the one before it only by two additions.
  *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
- * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
- * one is less than n, so are those before. */
+ * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
+ * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
+ * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
+ * bits). So if a position is less than n, all before it are, too. */
 
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
+/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
+ * end are zero. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -5625,8 +5624,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
- * Returns how many, or SIZE_MAX if they are more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
+ * Returns their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -5644,16 +5643,17 @@ static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, si
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    size_t k, n;              /* number of positions; each is less than n */
+    const uint8_t *low;       /* the low parts; room: bytes of the payload from there on */
     const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions read; bytes of quotients read; bit number of the last
+                           position's one */
+    uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
+/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+ * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -5674,18 +5674,18 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
+/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
+ * returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
-    const lmc__gaps own = *g; /* copies, which no store can change */
+    const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
     const unsigned s = own.s;
     const uint64_t low_bits = ((uint64_t)1 << s) - 1;
     uint64_t word = own.word, sum = own.sum, position = 0;
     size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
     unsigned bit = 0;
     for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit */
         while (word != 0) {
             /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
             const uint64_t low = low_at / 8 + 4 <= own.room
@@ -5714,7 +5714,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
     }
 }
 
-/* When all positions are done: the end of the code, to *in. */
+/* After the last position: sets *in to the end of the gaps. */
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
@@ -5723,8 +5723,8 @@ static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
     return LMC_OK;
 }
 
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
+/* Decodes a mask of n bits to list. *in is behind the mode byte, and is moved to the end of the
+ * gaps; end: of the payload. */
 static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
                                      size_t n, uint8_t *list)
 {
@@ -5744,23 +5744,23 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
- * node's children are read first, the left one and then the right one, and merged by its mask.
+/* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
+ * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
- * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
- * is at most the n that is known already, because all bits behind n are checked to be zero; and the
- * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
- * Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
+ * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
+ * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
+ * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
+ * a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Not usable after an error. */
+/* The state of decoding a payload. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    const uint8_t *in, *end; /* of the payload: what is left */
+    const uint8_t *in, *end; /* the rest of the payload */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
+    /* If dst is the prediction: a copy of it, or the overwritten elements. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -5768,8 +5768,7 @@ typedef struct lmc__decoder {
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
 
-/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
- * right. */
+/* If dst is the prediction, copies it to d->kept: lmc__get_predicted may have to restore it. */
 static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
                                  size_t size)
 {
@@ -5780,7 +5779,7 @@ static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint
     return LMC_OK;
 }
 
-/* The next size bytes of the payload, or NULL if there are not so many. */
+/* Takes the next size bytes of the payload; NULL if fewer are left. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
 {
     const uint8_t *const taken = d->in;
@@ -5789,17 +5788,17 @@ LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
     return taken;
 }
 
-/* The unused bits of the last of size bytes that hold n bits are zero. */
+/* 1 if the unused bits of the last byte are zero: n bits are in size bytes. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 {
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+/* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
- * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
- * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
- * behind the last one must be zero: so a mask can be written in one way only. */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -5828,20 +5827,20 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        d->stack.top = spare; /* frees spare, not the list */
         *mask = list;
     }
     LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
-/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
- * list is free for what they are merged to.
+/* Decodes the mask and the two sides of an inner node that is not flat. list and spare: lists of n.
+ * On return the sides are in spare, one behind the other. A nested mask is on the stack. list is
+ * free: the caller merges the sides to it.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload. */
+ * A side that is one symbol has no list, and no bytes in the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -5867,12 +5866,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
+/* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
- * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
- * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
- * the start of the right one, so left is made first. */
+ * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
+ * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
+ * start of the right child, so the left one is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -5906,9 +5905,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
- * symbols that have a code, and four bits for the length of each. The first and the last symbol
- * must have a code, or one tree could be written in many ways. */
+/* Reads the header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range
+ * of symbols that have a code, and four bits for the length of each code. The first and the last
+ * symbol must have a code, so that each tree has only one header. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -5933,18 +5932,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
- * of input are behind it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
+ * bytes of the payload follow it, or on the stack.
  *
- *     mode       side                   read from the payload (spec 6)
+ *     mode       side                   bytes in the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
- * stack, and root->row is the list. The planes of a block are merged on the way to the elements
- * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
- * first. */
+ * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
+ * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
+ * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -5983,7 +5981,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, merged. */
+/* The same, with the root merged. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -5996,7 +5994,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
     return LMC_OK;
 }
 
-/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+/* A side as a list of n bytes, for kernels that take no constants; NULL if there is no room. */
 static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
 {
     uint8_t *row;
@@ -6008,23 +6006,22 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
 
 /* == codec/get_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
- * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
- * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+/* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
+ * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
+ * elements, does the last merge of one tree, and computes the CRC:
  *
- *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
- * written as a whole.
+ * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
+ * tree.
  *
- * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
- * as it was; one that only its CRC betrays does not. order: of the block's header.
+ * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
+ * unchanged, but a block whose CRC is wrong does not.
  *
- * The last tree of the block is the one that the join merges; encoders make it the top plane's.
- * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
- * rows and the spare leave a row for them (workspace.h). */
+ * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
+ * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6033,7 +6030,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL; /* there is none yet */
+    root.mask = NULL; /* no root yet */
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
@@ -6051,30 +6048,29 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_sparse.h ======================================================================== */
 
-/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
- * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+/* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
+ * list of indices, and its planes a list of residuals. The kernel patch does the rest.
  *
- *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
- * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
+ * If few elements are coded, that is slower. */
 
-/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
- * bound of their own. */
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+ * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
-/* A sparse block's coded elements. n_changed: those of each class. */
+/* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
- * the payload are left anywhere. */
+/* Reads the mask of a class of n elements as indices. *fits: 0 if there is no room for them; then
+ * the state of s and d is undefined. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
 {
     const size_t room = (size_t)(s->cap - s->end);
@@ -6102,8 +6098,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
- * the numbers of each class stands the mark. */
+/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
+ * with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6113,7 +6109,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     if (!*fits) return LMC_OK;
     s->end = lmc__push_numbers(&d->stack, room + n_classes);
     LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
-    s->cap = s->end + room; /* and a mark for each class, one by one */
+    s->cap = s->end + room; /* plus one end mark for each class so far */
     for (c = 0; c < n_classes; c++) {
         s->changes.at[c] = s->end;
         s->n_changed[c] = 0;
@@ -6128,8 +6124,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
- * is free again. */
+/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
 static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
                                           unsigned width, uint8_t *spare)
 {
@@ -6147,9 +6142,9 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     return LMC_OK;
 }
 
-/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
- * all of the payload has been read. */
+/* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
+ * was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -6189,29 +6184,31 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* == codec/get_delta.h ========================================================================= */
 
-/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
+/* Decodes the payload of a block with a prediction (spec 5.2), which put_delta.h writes.
  *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  *
- * The prediction is read twice: by the kernel count_classes, for how many elements each class has
- * says how long its lists are; then by ungroup, which takes each element's residual from the list
- * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
- * place, so the output may be the prediction itself. */
+ * The prediction is read twice. First the kernel count_classes counts the elements of each class,
+ * which says how long the lists of the class are. Then the kernel ungroup takes each element's
+ * residual from the lists of its class and adds it to the prediction. It reads an element of the
+ * prediction before it writes to the same place, so the output may be the prediction itself. */
 
-/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+/* What has been decoded of a payload. Masks and sides are in the payload or on the stack, so they
+ * are valid until the block is done. Natural planes are sides of class 0, with n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
-    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which elements are coded; unset if n_of is
+                                               0 */
     int sparse;
-    uint8_t *tally; /* sparse: what count_classes has made for patch */
+    uint8_t *tally; /* sparse: a table from count_classes for the kernel patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
+ * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
+ * code. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -6240,8 +6237,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask. */
+/* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
+ * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -6263,8 +6261,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that is wrong with the payload is found while dst is untouched. */
+/* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
+ * written, so dst is unchanged if the payload has errors. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -6290,9 +6288,8 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
- * block's header. A sparse block is done element by element, if it is sparse indeed
- * (get_sparse.h). */
+/* base: info->size bytes; may be dst. order and header: Order and Grouping of the block's header. A
+ * sparse block in which few elements are coded is decoded by get_sparse.h. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, enum lmc__order order,
                                       unsigned header, uint32_t *crc)
@@ -6305,7 +6302,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (g.sparse)
         LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
@@ -6313,29 +6310,29 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec/quantised.md). Their payload is
+/* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * In this order it is checked: each number of the head by itself, then against the others, then the
- * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size. Only then elements are restored, and from there on
- * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Strips go through the first cache:
+ * It is checked in this order: each number of the head, then how these go together, the table, the
+ * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
+ * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
+ * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
+ * stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
- * dst may be the prediction: a strip's predictions are read before its elements are written. */
+ * dst may be the prediction: a strip's prediction is read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* The payload up to its codes. Pointers lead into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
-    uint64_t first;           /* elements of the block's first group that are in blocks before */
-    size_t n_groups;          /* 0 where elements have scales of their own */
+    uint64_t first;           /* elements of the first group that are in earlier blocks */
+    size_t n_groups;          /* 0 if scales follow from the prediction */
     uint32_t n_exceptions;
-    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
 /* The 32 bytes that every payload begins with:
@@ -6343,7 +6340,7 @@ typedef struct lmc__quantized_head {
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
+ * The limits keep Min + a symbol, and Bias + half the bits of any float, within 32 bits. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -6360,21 +6357,20 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
     LMC__VALID(min == 0 || min >= 0u - 65535u);
-    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
+    q->grid.min = -(int32_t)(0u - min); /* so that no number above INT32_MAX is converted */
     q->grid.step = lmc__load32(p + 8);
     LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->n_exceptions = lmc__load32(p + 28);
-    /* Linear points have signs of their own. A table takes the place of low bits. */
+    /* Linear points are signed without Method's bit. With a table there are no low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
     LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
                    : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
     LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
-     * 0. */
+    /* Scales follow from the prediction or are in the block; unused fields are 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                    first_group == 0);
@@ -6385,15 +6381,16 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->first = group_size - first_group;
         head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
-    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
+                                            size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
- * are not more groups than elements. Tables and positions ascend strictly: each can be written in
- * one way only. Table, positions and values are compared with what is left of the payload at once:
- * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
- * scales keeps every point normal and finite, whatever the symbol. */
+/* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
+ * there are not more groups than elements. Tables and positions ascend strictly, so that each has
+ * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
+ * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
+ * finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -6427,7 +6424,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
         const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
                        high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
                        scale = high << 8 | low;
-        /* A linear point is up to 2^16 scales, and must stay finite. */
+        /* A linear point is at most 2^16 scales, and must be finite. */
         LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
                    scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
         q->scales[group] = (uint16_t)scale;
@@ -6435,10 +6432,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
- * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
- * is more in any case (or); else a byte without it never is (and). */
+/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
+ * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
+ * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
+ * else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -6453,7 +6450,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -6461,8 +6458,8 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups. */
+/* Restores all elements from checked codes; returns their CRC. base: the prediction, which may be
+ * dst; NULL if groups have scales. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -6475,7 +6472,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
+         * read from there. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -6489,7 +6487,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
                            n);
         LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
-        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        /* Exceptions come last, so that no kernel changes them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
@@ -6501,7 +6499,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* Decodes the payload of a quantised block. base: the prediction, which may be dst; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -6514,8 +6512,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
-     * rest. */
+    /* This holds for exceptions, too: their codes are looked up with the others. */
     if (head.params.table_size)
         LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size);
@@ -6537,8 +6534,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block: header, payload and content are each checked before they are used. The checks
- * in order, each with its status on failure:
+/* Decodes a block. Header, payload and content are each checked before they are used. The checks in
+ * order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -6549,13 +6546,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
- * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
- * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
- * is enough for any payload. */
+ * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
+ * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
+ * an access outside of the buffers, and time is in proportion to the number of elements. A
+ * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
- * there is a prediction; else plain planes. base: NULL if there is none. */
+/* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
+ * a prediction; else planes. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -6569,7 +6566,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
+ * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
+ * restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -6586,8 +6584,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks that the payload of a block with a prediction is what was written. Without the prediction
- * no more can be checked. */
+/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
+ * prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -6598,9 +6596,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
- * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
- * dst as it was. is_own: base is made of the file that the block is in. */
+ * large enough. streaming.sum gets the sum64 of dst, or is NULL. base: info->size bytes, or NULL.
+ * If the block has no prediction, base is used only if it equals dst: then a damaged block leaves
+ * dst unchanged. is_own: base comes from the same file as the block. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -6609,8 +6607,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
-    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root computes it */
+    if (sum) streaming.is_on = 0;                           /* computed below, from dst */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -6642,8 +6640,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of the arguments that depend on it: without the header
- * the caller cannot know these. */
+/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
+ * cannot know the needed sizes without the header. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -6668,31 +6666,31 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == tensor/wave.h ============================================================================= */
 
-/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
- * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
- * share nothing that is written, so any order gives the same bytes.
+/* Codes blocks in parallel. A *job* is the work on one block. A *wave* is the jobs that the
+ * caller's parallel_for runs at once, each on the workspace of the worker that takes it. Jobs share
+ * no memory that is written, so any order gives the same bytes.
  *
- *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     plan       one thread fills jobs[0 .. n): src, dst, options
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
- *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
- * and what they did is seen after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
+ * after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    lmc__job *jobs;      /* NULL if jobs are part of larger structs */
     uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
-    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
+    size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
- * bytes. */
+/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
+ * their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only worker, number 0. */
+/* Without a parallel_for the calling thread is worker 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -6718,8 +6716,8 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
-/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+/* Decodes a job's block, whose header was read to job->info. Returns a pointer to its whole
+ * content, which is valid until the worker's next job if job->status is LMC_OK. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -6738,8 +6736,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
- * a single worker would have found first. */
+/* The first error in the order of the jobs: the error that a single worker would have found first,
+ * however fast the workers were. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -6749,27 +6747,29 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 
 /* == tensor/tensor.h =========================================================================== */
 
-/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
- * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+/* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
+ * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
+ * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
- * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
- * one decoded block behind it. */
+ * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
+ * for one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches, and are written past them. */
+/* Decoded tensors of this size or more do not stay in caches, so they are written past the
+ * caches. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
- * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
+/* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
+ * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
+ * many. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
- * are not sparse. */
+/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
+ * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). */
+/* Decoded bytes per block, or 0 if the options are illegal: a power of two, from 2^14 to 2^22
+ * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
@@ -6785,8 +6785,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
- * so the sizes of blocks do not depend on what is in it. */
+/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
+ * how it was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -6800,13 +6800,13 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed.
+/* Lays out the workspace ws, which may be NULL, and returns the size that it needs. It has the jobs
+ * of two waves, because one wave is packed while the next one is encoded.
  *
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. */
+ * A decoder uses the temp block for a block of which only a part is needed. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -6851,33 +6851,32 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped.
+/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
+ * first on are read. Blocks before the range are skipped after their header was checked.
  *
- *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
- * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
- * a part cannot be. */
+ * A block that is completely in the range is decoded to dst. Another block is decoded to the end of
+ * the worker's workspace, and its part is copied. Each block reads the prediction only at its own
+ * place. So dst may be the prediction if the whole tensor is decoded. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
-    uint8_t *dst;         /* where the range goes */
+    uint8_t *dst;         /* of the range */
     uint64_t first, last; /* the range: bytes [first, last) of the tensor */
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;         /* bytes of src that have been walked over */
-    uint64_t at, block;  /* where the next block belongs, and its number */
-    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
+    size_t used;         /* bytes of src that have been read or skipped */
+    uint64_t at, block;  /* offset of the next block in the tensor, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: unknown */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
+/* Reads the next block's header into job, and moves behind the block. The decoded size must be that
+ * of the first block, or the rest of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -6894,16 +6893,16 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches; then the next block's bytes, or its prediction,
- * are fetched meanwhile, as the loads of this one no longer run far ahead of slow stores.
+/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
+ * whether they are written past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say, if another size was used to encode: then the
- * workspace is too small, which has to be said before a worker finds out. */
+ * A block may be larger than the options say. The workspace is too small then, which must be found
+ * before a worker uses it. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
-    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const uint64_t start = t->at - job->info.size; /* offset of the block in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
@@ -6915,12 +6914,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
         job->streaming.is_on = 1;
         job->streaming.next = t->src + t->used;
         job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
-        if (job->base) { /* most of what it reads */
+        if (job->base) { /* a prediction has more bytes than the payload */
             job->streaming.next = base + (size_t)t->at;
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* the prediction before the workspace, for with one that is larger */
+    /* first the prediction: with one the workspace is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -6928,8 +6927,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
- * Bytes behind the last block are an error only if all was asked for. */
+/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+ * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -6972,7 +6971,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         while (n < max_jobs && t.at < t.last) {
             lmc__job *const job = &t.wave.jobs[n];
             LMC__TRY(lmc__next_block(&t, job));
-            if (t.at <= t.first) continue; /* before the range */
+            if (t.at <= t.first) continue; /* ends before the range */
             LMC__TRY(lmc__plan_decoding(&t, job));
             n++;
         }
