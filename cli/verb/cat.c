@@ -135,8 +135,7 @@ static int copy_large_piece(struct extract *e)
         status = identify_alone(&tensor, &stream, &e->archive->o->parallel);
     while (p.code == CODE_OK && p.next < p.end) (void)pass_on(&p, e->window, WINDOW_SIZE, &got);
     if (p.code != CODE_OK) return p.code;
-    if (status == LMC_OK &&
-        memcmp(tensor.fingerprint, e->tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+    if (status == LMC_OK && !same_fingerprint(tensor.fingerprint, e->tensor->fingerprint))
         status = LMC_ERR_CORRUPT;
     next_piece(e);
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);

@@ -60,8 +60,7 @@ static void take_over(struct series *s, struct series *old)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct snapshot *e = &s->list[i], *before = find_name(old, e->name);
-        if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
-            continue;
+        if (!before || !same_fingerprint(before->fingerprint, e->fingerprint)) continue;
         e->time = before->time;
         if (before->source) e->source = copy_text(before->source);
     }
