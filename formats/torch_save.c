@@ -26,9 +26,10 @@ struct builder {
     size_t n_hidden;  /* tensors that lie within others */
     size_t n_unknown; /* storages of types that are not known, or quantised */
     size_t views_room;
-    int folds;                   /* all tensors are views, and the list is dropped in the end */
-    const char *item;            /* what the tensors of this archive are part of; "" */
-    const struct dcp_item *part; /* and of which part; NULL */
+    int folds;             /* all tensors are views, and the list is dropped in the end */
+    const char *item;      /* what the tensors of this archive are part of; "" */
+    const struct dcp *dcp; /* and what tells of which part; or NULL */
+    const struct dcp_item *part;
     /* Of a file in a snapshot, whose views are wanted; else NULL */
     const lmc_file *file;
     struct listed *listed; /* its tensors, by name */
@@ -46,21 +47,22 @@ struct archive_of_torch {
 
 /* -- names -- */
 
-/* "[0:512,128:256]" of a part of a tensor; dimensions behind the last that is cut are left out. */
-static void name_part(char *text, size_t cap, const struct dcp_item *part, const uint64_t *shape,
+/* "[0:512,128:256]", if the archive is of a part of a tensor; dimensions behind the last that is cut
+ * are left out. */
+static void name_part(char *text, size_t cap, const struct builder *b, const uint64_t *shape,
                       unsigned rank)
 {
+    uint64_t extents[LMC_MAX_RANK], position[LMC_MAX_RANK];
     size_t size = 0;
     unsigned n = 0;
-    text[0] = 0;
-    if (!part || part->rank != rank) return;
+    if (!b->part || dcp_get_part(b->dcp, b->part, extents, position) != rank) return;
     for (unsigned i = 0; i < rank; i++)
-        if (part->position[i] || shape[i] != part->extents[i]) n = i + 1;
+        if (position[i] || shape[i] != extents[i]) n = i + 1;
     for (unsigned i = 0; i < n && size < cap; i++)
-        size += (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
-                                 (unsigned long long)part->position[i],
-                                 (unsigned long long)(part->position[i] + shape[i]),
-                                 i + 1 == n ? "]" : "");
+        size +=
+            (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
+                             (unsigned long long)position[i],
+                             (unsigned long long)(position[i] + shape[i]), i + 1 == n ? "]" : "");
 }
 
 /* The tensor's name: of the item, its place in it, what follows. */
@@ -96,8 +98,8 @@ static enum container_result add_name_of_view(struct builder *b, const struct ar
                                               const struct torch_view *view, size_t shape)
 {
     const char *const path = a->views.names + view->name;
-    char part[LMC_MAX_RANK * 44];
-    name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, view, shape), view->rank);
+    char part[LMC_MAX_RANK * 44] = "";
+    if (!*path) name_part(part, sizeof part, b, numbers_of(a, view, shape), view->rank);
     return add_name(b, path, part, "");
 }
 
@@ -559,23 +561,22 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
                                              const char *name)
 {
     uint64_t end = 0, start;
-    for (size_t i = dcp_find(d, name); i < d->n; i++) {
-        struct dcp_item item;
-        dcp_get(d, i, &item);
-        if (strcmp(item.file, name) != 0) break;
-        if (item.offset < end || item.offset + item.size > b->view->size)
+    b->dcp = d;
+    for (const struct dcp_item *item = d->items + dcp_find(d, name);
+         item < d->items + d->n && strcmp(item->file, name) == 0; item++) {
+        if (item->offset < end || item->offset + item->size > b->view->size)
             return container_bad(b->c, "its .metadata lists items that overlap or are missing");
-        end = item.offset + item.size;
-        b->item = item.name;
-        b->part = &item;
-        enum container_result result = add_archive(b, item.offset, end, &start);
+        end = item->offset + item->size;
+        b->item = item->name;
+        b->part = item;
+        enum container_result result = add_archive(b, item->offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
             note(b->c, "one of its items is no archive: %.120s", b->c->error);
             continue;
         }
         if (result != CONTAINER_OK) return result;
-        if (start != item.offset) return container_bad(b->c, "its .metadata is not of this file");
+        if (start != item->offset) return container_bad(b->c, "its .metadata is not of this file");
     }
     return CONTAINER_OK;
 }
