@@ -47,8 +47,8 @@ struct archive_of_torch {
 
 /* -- names -- */
 
-/* "[0:512,128:256]", if the archive is of a part of a tensor; dimensions behind the last that is cut
- * are left out. */
+/* "[0:512,128:256]", if the archive is of a part of a tensor; dimensions behind the last that is
+ * cut are left out. */
 static void name_part(char *text, size_t cap, const struct builder *b, const uint64_t *shape,
                       unsigned rank)
 {
@@ -263,7 +263,8 @@ static enum container_result find_listed(struct builder *b, struct archive_of_to
     if (whole && whole->tensor->rank == 1)
         (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
     enum container_result result = zip_locate(&a->zip, b->view, m);
-    return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
+    if (result == CONTAINER_BAD) (void)container_bad(b->c, "%s", a->zip.error);
+    return result;
 }
 
 /* The storage that these views are of, in the order of memory. */
