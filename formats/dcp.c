@@ -4,7 +4,7 @@
 #include "container_check.h"
 #include "sorted.h"
 
-/* An entry of storage_data: index and place. */
+/* Reads an entry of storage_data: index and place. */
 static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {
     const struct pickle *const p = &d->pickle;
@@ -31,7 +31,7 @@ static int compare_items_by_place(const void *a, const void *b)
                                   : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Gives all items of that name the extents of their tensor. sorted: the items by name */
+/* Sets the extents of the whole tensor in all items of that name. sorted: the items by name */
 static void set_extents(struct dcp_item **sorted, size_t n, const char *name, uint32_t extents)
 {
     size_t low;

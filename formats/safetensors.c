@@ -1,17 +1,17 @@
 /* safetensors: u64 size of the JSON, the JSON, the data
  * SPDX-License-Identifier: MIT
  *
- * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every
- * decoder must come to the same answer. That is why the JSON is read here: libraries differ in what
- * they let pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken
- * are the members that matter, all others are only checked.
+ * This follows the rules of spec/foreign-bases.md exactly: the header decides what the items of a
+ * base are, so every decoder must get the same result. That is why the JSON is parsed here:
+ * libraries differ in what they accept, above all in numbers, depths and zero characters. It is one
+ * pass without a tree. Members that are not needed are only checked.
  */
 #include "container_check.h"
 #include "printable.h"
 
 #define SAFETENSORS_MAX_DEPTH 64u
 
-/* A string, unescaped. A zero byte follows it, and it may hold others. */
+/* An unescaped string. A zero byte follows it, and it may contain others. */
 struct header_string {
     const char *text;
     size_t size;
@@ -20,17 +20,17 @@ struct header_string {
 struct header {
     struct container *c;
     const unsigned char *begin, *at, *end;
-    /* Where the next string goes, in c->strings, which has room for all of them: unescaping makes
-     * none longer, and the quotes leave room for the zero byte. */
+    /* The place for the next string in c->strings. This has room for all of them: unescaping makes
+     * none longer, and each has two quotes, which leave room for its zero byte. */
     char *strings;
-    /* The keys of all objects that are open now, to find those that occur twice. */
+    /* The keys of all open objects, to find those that occur twice. */
     struct header_string *keys;
     size_t n_keys, keys_room;
     size_t tensors_room, n_shapes, shapes_room;
     enum container_result result; /* CONTAINER_OK until something is wrong */
 };
 
-/* All functions that read something return whether it is what it has to be. */
+/* All functions that read something return 1 if it is valid, else 0. */
 
 static int header_wrong(struct header *h, const char *what)
 {
@@ -92,7 +92,7 @@ static void put_utf8(struct header *h, unsigned character)
         *h->strings++ = (char)(0x80 | (character >> 6 * (i - 1) & 0x3F));
 }
 
-/* What follows a backslash. */
+/* Reads what follows a backslash. */
 static int read_escape(struct header *h)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -115,7 +115,7 @@ static int read_escape(struct header *h)
     return 1;
 }
 
-/* A character that stands for itself. */
+/* Reads a character that is not escaped. */
 static int read_plain(struct header *h)
 {
     size_t size = 1;
@@ -184,7 +184,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* The keys from `from` on are those of one object, which ends. */
+/* Checks the keys of an object that ends, from key number `from` on. */
 static int check_keys(struct header *h, size_t from)
 {
     const size_t n = h->n_keys - from;
@@ -209,7 +209,7 @@ static int read_header_member(struct header *h, unsigned depth, read_value *read
     return read(h, &key, depth, user);
 }
 
-/* An array or an object, at its bracket. depth: 1 is the outer object. */
+/* Reads an array or an object from its bracket on. depth: 1 for the outer object. */
 static int read_items(struct header *h, unsigned depth, read_value *read, void *user)
 {
     const int is_object = *h->at++ == '{', closes = is_object ? '}' : ']';
@@ -245,22 +245,22 @@ static int skip_value(struct header *h, const struct header_string *key, unsigne
 
 /* -- tensors -- */
 
-/* A list of numbers, the first of which stand in the container's shapes. */
+/* A list of numbers. The first ones, up to LMC_MAX_RANK, are in the container's shapes. */
 struct counts {
     size_t n;
-    int is_wrong; /* something in it is no count */
+    int is_wrong; /* an element is no valid number */
 };
 
-/* What the entry of a tensor says. */
+/* What was read of the entry of a tensor. */
 struct entry_of_tensor {
     lmc_tensor t;
     size_t dtype_size;
     int has_shape;
     struct counts extents, offsets;
-    uint64_t start, end; /* what the offsets are, if there are two */
+    uint64_t start, end; /* the two offsets, if there are two */
 };
 
-/* A number that matters: 0 or [1-9][0-9]*, below 2^63. */
+/* Reads a number of a list: 0 or [1-9][0-9]*, below 2^63. */
 static int read_count(struct header *h, const struct header_string *key, unsigned depth, void *user)
 {
     struct counts *c = (struct counts *)user;
@@ -272,7 +272,7 @@ static int read_count(struct header *h, const struct header_string *key, unsigne
         c->is_wrong |= *at < '0' || *at > '9' || count > (CONTAINER_MAX_SIZE - digit) / 10;
         count = count * 10 + digit;
     }
-    if (c->n++ >= LMC_MAX_RANK) return 1; /* refused when the entry ends */
+    if (c->n++ >= LMC_MAX_RANK) return 1; /* refused at the end of the entry */
     return header_append(h, &h->c->shapes, &h->n_shapes, &h->shapes_room, &count, sizeof count);
 }
 
@@ -303,13 +303,13 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
             e->start = h->c->shapes[place];
             e->end = h->c->shapes[place + 1];
         }
-        h->n_shapes = place; /* they are no extents */
+        h->n_shapes = place; /* offsets are not kept in shapes */
         return 1;
     }
     return skip_value(h, key, depth, NULL);
 }
 
-/* start: where the data begins, from which offsets count */
+/* start: where the data begins; offsets are relative to it */
 static enum container_result check_described(struct container *c, struct entry_of_tensor *e,
                                              size_t name_size, uint64_t start)
 {
@@ -357,7 +357,7 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
     } else if (!skip_value(h, key, depth, user)) return 0;
     e.t.rank = (unsigned)e.extents.n;
-    e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
+    e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array may still move */
     h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
     return h->result == CONTAINER_OK &&
            header_append(h, &c->tensors, &c->n_tensors, &h->tensors_room, &e.t, sizeof e.t);

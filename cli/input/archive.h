@@ -101,8 +101,8 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
 
-/* Writes all bytes of a file to an outlet, by windows of BUFFER_SIZE, and checks them. is_counted:
- * see progress_add(). An error of writing is not reported, but stays in the outlet. */
+/* Writes all bytes of a file to an outlet, in pieces of BUFFER_SIZE, and checks them. is_counted:
+ * also for progress_add(). A write error is not reported, but only set in the outlet. */
 int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
                  struct outlet *out, int is_counted);
 

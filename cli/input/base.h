@@ -96,7 +96,7 @@ struct replica {
 /* Restores the snapshot. Its reader must have its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
-/* Bytes of a file of it; *code: what was reported. */
+/* Reads bytes of one of its files. *code: an exit code; errors are reported. */
 enum lmc_status read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst,
                              size_t size, int *code);
 

@@ -38,7 +38,7 @@ const struct place_entry *add_place(struct places *p, const char *path, int is_g
                                     size_t number);
 
 /* Whether it is a directory that has .lmc files; if is_all, with nothing else but series.json.
- * Hidden files do not count. errno: 0, or why not all names could be read. */
+ * Hidden files do not count. Sets errno: 0, or the error of reading the names. */
 int contains_snapshots(const char *directory, int is_all);
 
 /* The first entry with that fingerprint, and how many there are. Valid until more is added. */

@@ -67,8 +67,8 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file);
  * its content. input: of the snapshot's file, which has the root's mode; NULL: unknown. */
 int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 
-/* The same without a check: the whole content of an old tree, t->replaced, may be removed. old:
- * NULL, or of an old tree whose attributes the new root gets. */
+/* The same without a check: may remove the whole content of an old tree, t->replaced. old: NULL, or
+ * from an old tree whose attributes the new root gets. */
 int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old);
 
 /* For parts. If the target exists, the temporary directory is made in the deepest existing

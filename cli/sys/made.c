@@ -55,8 +55,7 @@ static size_t add_node(struct made *m, size_t parent, const char *name, size_t s
 
 /* -- moving from directory to directory -- */
 
-/* Opens a directory, relative to m->fd. is_known: it must be the same as when it was open
- * before. */
+/* Opens a directory, relative to m->fd. is_known: it must be the same as at the first time. */
 static int open_directory(struct made *m, const char *name, size_t number, int is_known, int *fd)
 {
     struct made_directory *d = &m->list[number];

@@ -47,8 +47,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
 /* From now on, output is written to a scratch file. */
 int hold_output(struct output *out);
 
-/* Writes what is in the scratch file; later output is written directly. 0, or the outlet's
- * errno. */
+/* Writes what is in the scratch file. Later output is written directly. 0 or outlet.error. */
 int release_output(struct output *out);
 
 /* Returns the scratch file, which the caller closes; the output begins again, empty. */

@@ -47,8 +47,8 @@ int move_without_overwriting(const char *from, const char *to)
     return error;
 }
 
-/* Where the system cannot do it at once, what is replaced is moved to `aside` first, and back after
- * an error. Called with the lock of the temporary name. */
+/* If the system cannot exchange them by one call, moves `to` to `aside` first, and back after an
+ * error. Called with the lock of the temporary name. */
 int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
 {
     int error = rename_by(from, to, EXCHANGE);

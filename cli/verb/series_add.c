@@ -173,7 +173,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
 }
 
 /* The series has a snapshot of this name already. If an add with --rm was killed, files of its
- * source may be left: checks that they equal the snapshot, so that they can be removed. */
+ * source may be left: checks that these equal the snapshot, so that they can be removed. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;

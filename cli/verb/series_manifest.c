@@ -507,7 +507,7 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     const int is_new = !is_there && purpose == TO_CREATE;
     if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
-    if (is_new && errno) /* no list begins beside snapshots that are not seen */
+    if (is_new && errno) /* never begin a list beside unseen snapshots */
         return fail_errno(directory, errno, "cannot read the directory");
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;

@@ -21,7 +21,7 @@ struct node {
     int is_delta;
     uint32_t depth;         /* see measure_depths() */
     char *made_with;        /* name of its base; NULL: not stored */
-    int is_placed;          /* all snapshots that it needs were found */
+    int is_placed;          /* all snapshots of its chain were found */
     struct node *parent;    /* NULL: a root */
     const lmc_base *base;   /* of a root that is a delta: a base that is none of the files */
     struct node **children; /* in verification.children, the heaviest one last */
@@ -33,8 +33,8 @@ struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    struct places places; /* of the files whose index was read */
-    struct node **order;  /* of the same files, parents first, but for loops */
+    struct places places; /* all files whose index was read */
+    struct node **order;  /* the same files, parents before children (except in loops) */
     size_t n_readable;
     struct node **children;
     int code;
@@ -44,7 +44,7 @@ struct verification {
 struct stage {
     struct second_look again; /* if there is no scratch file */
     struct replica copy;
-    size_t room; /* for its starts */
+    size_t room; /* for copy.starts */
     struct archive archive;
     struct outlet outlet;
     const struct options *o;
@@ -109,7 +109,7 @@ static int compare_depths(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Children of one node side by side, the one with the most below it last. */
+/* Sorts the children of one node together, the heaviest one last. */
 static int compare_children(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
@@ -135,8 +135,8 @@ static void read_node(struct verification *v, struct node *node)
     v->code = worse(v->code, code);
 }
 
-/* Of the files that restore what the delta wants, the one of least depth: so only deltas in a loop
- * stand on each other. NULL: there is none. */
+/* The parent: of the files with the fingerprint that the delta wants, the one of least depth, so
+ * that only deltas in a loop can be parents of each other. NULL: there is none. */
 static struct node *find_parent(struct verification *v, const struct node *node)
 {
     size_t n;
@@ -144,7 +144,7 @@ static struct node *find_parent(struct verification *v, const struct node *node)
     return e && (e->depth < node->depth || node->depth == UINT32_MAX) ? &v->nodes[e->number] : NULL;
 }
 
-/* A delta whose base is none of the files may stand on one that was given. */
+/* Finds the base of a delta outside of the files. node->base stays NULL if there is none. */
 static int find_outside(const struct verification *v, struct node *node)
 {
     struct archive a;
@@ -162,7 +162,7 @@ static void build_forest(struct verification *v)
     int code = CODE_OK;
     size_t n = 0;
     for (size_t i = 0; i < v->n; i++) read_node(v, &v->nodes[i]);
-    (void)find_places(&v->places, v->nodes->wanted, &n); /* only to know their depths */
+    (void)find_places(&v->places, v->nodes->wanted, &n); /* only to measure the depths */
     for (size_t i = 0; i < v->places.n; i++)
         v->nodes[v->places.list[i].number].depth = v->places.list[i].depth;
     if (v->n_readable) qsort((void *)v->order, v->n_readable, sizeof *v->order, compare_depths);
