@@ -278,9 +278,8 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 /* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
-    struct archive a = {0};
+    struct archive a;
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
-    a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);
     for (size_t i = 0; i < o->bases->n && !path; i++)
