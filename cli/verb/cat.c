@@ -478,7 +478,6 @@ int cat_tensors(const struct options *given)
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     e.archive = &a;
     e.out = &out;
-    e.widened = LMC_AUTO;
     if (code == CODE_OK)
         code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
                               : cat_one(&e, &c, n ? names[0] : NULL, o);
