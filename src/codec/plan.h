@@ -109,9 +109,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* Returns the highest symbol of a short list that gets a code. All above it are escaped: each value
- * up to a few high ones would take 4 bits of the header. The bits for a limit are those of the
- * symbols up to it, and of the others as one escape, with 8 bits more for each. */
+/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. With a few
+ * very high symbols, each value below them would take 4 bits of the header. The bits for a limit
+ * are those of the symbols up to it, and of the others as an escape with 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */

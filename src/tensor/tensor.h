@@ -55,8 +55,8 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 }
 #endif
 
-/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
- * how it was fitted. */
+/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
+ * depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
