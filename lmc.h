@@ -1485,30 +1485,30 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 /* == kernels/types.h =========================================================================== */
 
 /*
- * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
- * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
- * byte by byte.
+ * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
+ * the same ones, byte by byte.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
- * kernels may read, and where they write a list also write, that far beyond it, so that the last
- * vector needs no care. Everything else is read and written exactly.
+ * kernels may read that slack, and write it where they write the list, so the last vector is no
+ * special case. All other memory is read and written exactly: not a byte more.
  *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
- * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
- * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
+ * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 
-/* A case of a switch: `statement` with a constant of that name. Then the break. */
+/* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
 #define LMC__WITH(name, constant, statement)                                                       \
     {                                                                                              \
         const unsigned name = constant;                                                            \
         statement;                                                                                 \
         break;                                                                                     \
     }
-/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
- * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+/* `statement` with the constants has_left and has_right: whether that side of a node is a list that
+ * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -1519,14 +1519,14 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
     else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
     else LMC__WITH_SIDES(0, 0, statement)
-#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+#define LMC__LINE 64u /* bytes of a cache line on most machines */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * looked at. */
+ * used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -1535,9 +1535,8 @@ typedef struct lmc__const_planes {
 } lmc__const_planes;
 
 #ifndef LMC_NO_ENCODER
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
+/* A plane that is the root of a tree: split_root maps and partitions its bytes, as the kernels map
+ * and partition do. Its row is a list for the work; left may be the same list. */
 typedef struct lmc__parted {
     unsigned plane;
     const uint8_t *table;
@@ -1553,17 +1552,17 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows about the memory around its block, and about its readers. */
+/* How a decoding kernel writes its block, what it fetches meanwhile, and a sum that it computes. */
 typedef struct lmc__streaming {
-    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
-                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
-    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    int is_on; /* the whole output is too large to stay in the caches: dst is written by streaming
+                  stores, which bypass them. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: it is fetched meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
     uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
-/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+/* A plane that join_root has still to merge; `row` is a list for the work. */
 typedef struct lmc__merged {
     unsigned plane;
     uint8_t *row;
@@ -1571,10 +1570,10 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined from. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
-    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
     enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
@@ -1591,7 +1590,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 5.2). */
+/* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1618,16 +1617,16 @@ typedef struct lmc__class_sides {
 } lmc__class_sides;
 
 #ifndef LMC_NO_ENCODER
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
+/* Elements of a block that differ from their prediction: their numbers, ascending; their values,
+ * and their predictions, `width` bytes each, without gaps. */
 typedef struct lmc__changed {
     uint32_t *place;
     uint8_t *now, *before;
 } lmc__changed;
 #endif
 
-/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
- * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+/* What has changed in a sparse block, for each class: the numbers of the elements, counted within
+ * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
@@ -1635,8 +1634,8 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
-/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
- * bytes each, one behind another. Both have room for all that the patches say. */
+/* What patch has overwritten: the numbers of the elements in the block, and their earlier values,
+ * `width` bytes each, without gaps. Both have room for all changes. */
 typedef struct lmc__undo {
     uint32_t *place;
     uint8_t *before;
@@ -1646,23 +1645,24 @@ typedef struct lmc__undo {
 /* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* 2^111: its product with a number below 2^16 is finite */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
     int32_t min;       /* of q; at most 0 */
     uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;     /* with log */
-    int32_t bias;      /* of scales by prediction */
+    uint32_t step;     /* if is_log */
+    int32_t bias;      /* of scales that follow from predictions */
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; those of restore and what follows it in grids.h. */
+/* The kernels of a tier. Those that take a table first, their own one, do the work of several
+ * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
+ * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
+    int has_fast_pdep; /* the CPUs of this table: for patch */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
     uint64_t (*sum64)(const uint8_t *p, size_t size);
@@ -1722,14 +1722,14 @@ typedef struct lmc__kernels {
 /* == kernels/tables.h ========================================================================== */
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
-/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
- * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
- * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
- * of ~m. */
+/* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
+ * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
+ * those of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -1761,8 +1761,8 @@ enum {
 #define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
 static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
-/* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
- * set in m. */
+/* 256 numbers: number m is the exclusive or of those arguments, a to h, whose bits are set in m.
+ * */
 #define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -1780,10 +1780,10 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
- * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
- * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
- * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+/* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
+ * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -1796,8 +1796,8 @@ static const uint64_t lmc__byte_mask[256] =
 static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
- * the rest 0: a shuffle by them sorts eight bytes. */
+/* [m]: the places of the zero bits of m, then those of its one bits: eight bytes each, without
+ * gaps, the rest 0. A shuffle by them sorts eight bytes. */
 #define LMC__PLACES(h, l) \
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -1807,9 +1807,9 @@ static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES)
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
- * low for ones. */
+ * the second of two bytes of a mask, where the first has c ones: |high - c|, of signed bytes, is
+ * 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for ones. So high is 8 more than low for
+ * zeros, -low for ones. */
 #define LMC__MERGE_LOW(h, H, l, L) \
     (LMC__R##l | \
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -1825,13 +1825,13 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
-/* Of a square of eight rows of eight bytes, column by column. */
+/* The places of eight rows of eight bytes, column by column. */
 static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
- * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
+ * their lower halves in turn; those of their upper halves in turn. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -1844,8 +1844,8 @@ static const uint8_t lmc__shuffles[4][64] =
     57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
 #endif
 
-/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
- * is left out. Bit 31 is the coefficient of x^0. */
+/* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
+ * x^32 is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
 /* [b]: the register after byte b, from register 0; that is b times x^8. */
@@ -1854,7 +1854,7 @@ static const uint32_t lmc__crc_table[256] =
                  0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
-/* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
+/* [i]: x^(8 * 2^i). Each is the square of the one before; the first is the square of the last. */
 static const uint32_t lmc__crc_powers[31] =
     {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
     0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
@@ -1862,9 +1862,9 @@ static const uint32_t lmc__crc_powers[31] =
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 #endif
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
- * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
- * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
+ * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
+ * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -1874,7 +1874,7 @@ static const uint32_t lmc__crc_powers[31] =
 
 #if LMC__X86
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
- * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+ * - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i. */
 static const uint64_t lmc__crc_folds[4][2] =
     {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
     0xDD7E3B0C}};
@@ -1888,14 +1888,12 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* == kernels/vec_swar.h ======================================================================== */
 
-/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
- * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
- * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
- * from one byte into the next, or that it is masked out.
+/* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
+ * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
+ * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
  *
- * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+ * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
+ * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -1903,22 +1901,22 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+/* Bytes where `lower` is 255 change places with the bytes `shift` bits above them. */
 LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 {
     const uint64_t t = (v ^ v >> shift) & lower;
     return v ^ t ^ t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
- * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
+ * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
  *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
  *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
  *
- * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+ * As elements 4 to 7 are in the upper halves, each plane's eight bytes are in order. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -1927,8 +1925,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
- * diagonal change places. */
+/* width 8: words e0 .. e7 <-> planes 0..7. Transposes four squares of 4 by 4; then the two squares
+ * that are not on the diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -1937,17 +1935,17 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
- * of a word change places, then pairs of bytes; for the inverse it is the other way about:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
+ * middle change places, then pairs of bytes; the inverse begins with the pairs:
  *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
- * bit, and in the order of two's complement the bits below the sign of what is negative flip before
- * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
- * a product without carries fills an element with its sign. */
+/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
+ * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
+ * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
+ * sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1991,7 +1989,7 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
 }
 #endif
 
-/* The inverse. v is destroyed. */
+/* From v[p], the bytes of plane p, to the eight elements at dst. v is overwritten. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
     unsigned i;
@@ -2011,7 +2009,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+/* Sixteen 16-bit elements, for loops of constant length, which compilers turn into vector code by
  * themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
@@ -2046,20 +2044,20 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The bytes of v sorted by the bits of m: those with a 0 from the lower end up, in order, those
- * with a 1 from the upper end down. In three steps some bytes change places with others 1, 2, 4
- * apart, as lmc__sort_swaps says. Here those with a 1 are capitals:
+/* The bytes of v sorted by the bits of m: zeros (bytes with a 0) from the lower end up, in order,
+ * ones from the upper end down. In three steps some bytes change places with bytes 1, 2, 4 apart,
+ * as lmc__sort_swaps says. Here ones are capitals:
  *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
  *     4 apart    a d f g H E C B
  *
- * Three are enough, for after the step of n apart each block of 2 n bytes is a ring: its zeros are
- * side by side, from the place on (modulo 2 n) that the zeros before the block have come to; its
- * ones are the rest of the ring, in reverse order. The zeros of two such rings go on from each
- * other. So of two bytes that are n apart, in both halves of a larger ring, one belongs to its
- * lower half, one to the upper. */
+ * Three steps are enough. After the step of n each block of 2 n bytes is a ring. Its zeros are side
+ * by side, from the place (modulo 2 n) that is the number of zeros before the block. Its ones fill
+ * the rest, in reverse order. The zeros of two rings side by side continue each other. So of two
+ * bytes n apart, one in each half of the larger ring, one belongs to its lower half, one to its
+ * upper. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2069,8 +2067,8 @@ LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 }
 #endif
 
-/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
- * has ones, those of `ones`. */
+/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
+ * `ones`, and whose other bytes are those of `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2082,7 +2080,7 @@ LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, and no two sums are of one bit. */
+ * multiplication shifts byte j to bit 56 + j, and no two terms meet in one bit. */
 LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
 {
     return (unsigned)(v * 0x0102040810204080u >> 56);
@@ -2096,13 +2094,13 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t low =
         (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, 7 above */
+    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, of bit 7 */
 }
 #endif
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
- * Reads no byte behind the mask's last one: it may be the last of the input. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; bits behind its end are 0. Reads
+ * no byte behind the mask: the input may end there. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -2113,8 +2111,8 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
-/* And back, for the next n bits of a mask: those of m, of which zeros replace what is above n.
- * Writes no byte behind the last one. Returns the bits that count. */
+/* Stores the lowest n bits of m, at most 64, as the next bits of a mask; the last byte is filled up
+ * with zeros. Writes no byte behind that one. Returns the bits that are stored. */
 LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
 {
     uint8_t bits[8];
@@ -2132,14 +2130,13 @@ LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
 
 /* == kernels/vec_neon.h ======================================================================== */
 
-/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
+/* The basic operations of the NEON tier, on vectors of 16 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants.
  *
- * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
- * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
- * vector register of 8 bytes as long as they can. */
+ * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
+ * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
+ * long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -2156,8 +2153,8 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
- * 0 where there is no such place; how many bytes are 255, the others being 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
+ * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -2184,8 +2181,8 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
+/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
+ * time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -2232,8 +2229,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
- * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+/* load_bits: m, the bits of 64 elements. spread: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies
+ * of byte 2 j and eight of byte 2 j + 1 are tested, each for the bit of its place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
 {
     return vreinterpretq_u8_u64(vdupq_n_u64(m));
@@ -2253,7 +2250,7 @@ LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
     return vsliq_n_u8(one, v, 1);
 }
 
-/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+/* r[i] = table[v[i]], of 64 entries. `depth` matters only on AVX2. */
 typedef uint8x16x4_t lmc__table64;
 LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
@@ -2316,15 +2313,15 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
- * first, where the table's places, 0 .. 7, find them. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
+ * the table has these places. The two halves of the result are stored separately. */
 LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
 {
     return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
 }
 
-/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m): by one multiplication, of vcnt's
- * numbers for each byte, for all j. None is above 64, so no byte overflows. */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
+ * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
 LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
@@ -2341,14 +2338,14 @@ LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vge
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
- * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
- * Most instructions work within each half of 16 bytes; comments say which cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
+ * within each half of 16 bytes; comments name those that cross the halves.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
-/* gcc 12's own headers set their undefined vectors from themselves:
+/* gcc 12's own headers initialise undefined vectors with themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
@@ -2404,9 +2401,9 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The same for bytes that may change meanwhile, as input of an encoder may: they are read once, to
- * a register. A compiler may read memory again where that is cheaper: clang for the operand of a
- * vpternlog, gcc where registers are few. */
+/* As lmc__load_avx2, for bytes that may change meanwhile, like an encoder's input: they are read
+ * once, to a register. Else a compiler may read memory again where that is cheaper: clang for the
+ * operand of a vpternlog, gcc where registers are few. */
 LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 {
     __m256i v = lmc__load_avx2(p);
@@ -2458,7 +2455,7 @@ LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 #endif
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
- * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+ * tests in blendv whether unsigned bytes are below zero, and always gives b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -2469,8 +2466,8 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 }
 
 #ifndef LMC_NO_ENCODER
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
- * equality: v is at least from if it is the larger of the two. */
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
+ * equality. So: v is at least from if it is the maximum of the two. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -2509,8 +2506,8 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
  *
  *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+ *     row_of       r                          v >> 4, without what a 16-bit shift brings in
+ *     out          row 0's entry; where row_of is 1, row 1's; and so on */
 typedef struct lmc__table64 {
     __m256i val[4];
 } lmc__table64;
@@ -2587,14 +2584,14 @@ LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
+ * the high half, in order. (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first: the
- * table has these places. The halves of the result are stored apart. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
+ * the table has these places. The two halves of the result are stored separately. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -2653,7 +2650,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -2684,10 +2681,9 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
- * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
- * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
+ * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
+ * the lowest first. All are inlined, so width, left and the like are constants. */
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2708,7 +2704,7 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+ * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -2750,8 +2746,8 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 
 /* == kernels/vec.h ============================================================================= */
 
-/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. SIMDe has AVX2's names. */
+/* A machine has NEON or AVX2, never both. Code that is the same for both is written once:
+ * LMC__VEC(name) is the function `name` of the machine's tier. With SIMDe it has AVX2's name. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
@@ -2760,7 +2756,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__LOOP_VEC static __attribute__((noinline))
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
-typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
 #elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
@@ -2778,20 +2774,20 @@ typedef __m128i lmc__sorted;
 
 /*
  * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
- * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
+ * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
  *
- * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
- * patterns, NaN and -0 included:
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
+ * NaN and -0 included:
  *
- *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
- *               is positive now, as an integer: base without its sign bit
- *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
- *               the integers are in the order of the numbers
+ *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
+ *               prediction is positive: as an integer, base without its sign bit
+ *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
+ *               the integers have the order of the floats
  *     distance  d = x - base modulo 2^W
  *
- * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
- * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
+ * second step flips all bits but the sign, and zigzag flips them back.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -2818,9 +2814,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
- * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
- * differences, and lmc__residual and lmc__restore_element for each element. */
+/* For each element of a vector: sign_bits, its sign bit alone; negative, all bits if it is
+ * negative, else none; plus and minus, modulo 2^W; residual and restore, as lmc__residual and
+ * lmc__restore_element. Operators of gcc's and clang's vector types act on each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2874,7 +2870,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 #else
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 #endif
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+/* r rotated to the right by one bit is r >> 1, with the sign of the difference in the top bit. */
 #define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
     INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
     {                                                                                              \
@@ -2901,17 +2897,17 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 /* == kernels/crc32c.h ========================================================================== */
 
 /*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
- * before, 0 at the start. The kernels of all tiers give the same.
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+ * before p, or 0. The kernels of all tiers give the same result.
  *
- * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
- * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
- * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
+ * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
+ * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
 /* Product of two polynomials modulo the CRC's. */
@@ -2942,17 +2938,18 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
- * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
- * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
- * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
- * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
+ * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
+ * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
+ * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
+ * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
+ * implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+/* 8 bytes in the machine's order: sums of bits do not depend on it. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -2960,8 +2957,8 @@ LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
     return v;
 }
 
-/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
- * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where a place has `unit` bytes, 1 or 8; size is a
+ * multiple of 64. sums may be out: 64 bytes are read before the first of them is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
                                      size_t size, size_t unit)
 {
@@ -2979,11 +2976,11 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* Makes out of a message, before which the register is crc, a shorter one that begins with register
- * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least. */
-LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
-                                    size_t unit)
+/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
+ * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
+ * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                               size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
     uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;
@@ -3002,8 +2999,8 @@ LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p
     return size;
 }
 
-/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
- * are not taken out, but go through a table. */
+/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
+ * The last four words are not cleared, but go through a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -3041,16 +3038,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 /*
- * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
- * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
- * the first, and are joined at the end:
+ * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
+ * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
+ * but the first, and are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -3082,10 +3079,10 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
- * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
- * up for both. */
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
+ * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
+ * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
+ * compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -3113,26 +3110,25 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
- * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
- * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
- * time:
+ * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
+ * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
+ * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
- * through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
+ * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
- * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
- * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
- * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
+ * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
+ * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
+ * the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
-/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+/* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
@@ -3149,8 +3145,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
- * vector of all is xored with; zero from then on. */
+/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
+ * very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -3207,8 +3203,8 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/sum64.h =========================================================================== */
 
-/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
+/* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
+ * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -3275,11 +3271,11 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 /* == kernels/split_join.h ====================================================================== */
 
 /*
- * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. Of floats it is
- * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
- * the top one, and its sign to the lowest bit:
+ * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
+ * and written exactly; they may have any alignment, and must not overlap. The residual of a float
+ * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
+ * the sign is the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -3288,7 +3284,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * Both are called directly for samples, and for what the loops of split_root and join_root leave
  * over.
  */
 
@@ -3302,9 +3298,9 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: LMC__WITH(w, 8, statement)                                                            \
     }
 
-/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
- * right one: in one function for all widths, gcc runs out of registers for the counters and
- * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+/* Defines functions NAME_1 to NAME_8 of a loop NAME_loop, one for each width, and calls the right
+ * one. In one function for all widths gcc would run out of registers for the counters and pointers
+ * of the innermost loop. The loop has `width` as a parameter, these functions do not. */
 #define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
     attributes void name##_##w parameters                                                          \
     {                                                                                              \
@@ -3324,8 +3320,9 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: name##_8 arguments;                                                                   \
     }
 
-/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
- * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+/* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -3336,7 +3333,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -3349,7 +3346,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
-            /* all loads before the first store, or what dst might alias would stop the compiler */
+            /* all loads before the first store: for the compiler, dst may overlap rows */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 const uint16_t z = (uint16_t)(r >> 1 | r << 15);
@@ -3377,17 +3374,17 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. */
+/* Calls the body with constants: 4 widths, two of them with each order. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
-    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    if (width != 2) lmc__join_body(dst, planes, n, width, order);
     else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
     else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
 }
 
-/* The vector tiers end with this, too, so n may be 0. */
+/* The vector tiers also end with this kernel, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, enum lmc__order order)
 {
@@ -3395,8 +3392,8 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
- * goes through buffers of a whole group. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The last 1
+ * to 7 elements go through buffers for eight. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -3426,7 +3423,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
-    /* 1 to 7 elements: the zeros behind them become zeros behind each row's, which are not
+    /* 1 to 7 elements, filled up with zeros: these become zeros behind each row, which are not
      * copied */
     if (i < n) {
         uint8_t tail[64], out[8];
@@ -3440,7 +3437,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* Copies of a body, as of join. */
+/* As lmc__join_by_order. */
 LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
                                      unsigned width, enum lmc__order order)
 {
@@ -3459,27 +3456,26 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 
 #if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's.
+ * the loop. The scalar kernel does the rest.
  *
- * A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
- * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
+ * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
+ * a vector has 8 bytes, and 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
- * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
- * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll.
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
+ * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
+ * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
- * LMC__ORDER_NONE. */
+ * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
+ * elements; order is not LMC__ORDER_NONE there. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -3591,7 +3587,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -3608,7 +3604,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 
 #if LMC__X86
 #ifndef LMC_NO_ENCODER
-/* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
+/* For samples, and for a root that is not the top plane: split_root's own loop cannot do that. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {
@@ -3620,29 +3616,29 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
 /* == kernels/count.h =========================================================================== */
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
- * these read exactly what they are told to.
+/* Counting, for the plans of an encoder and the sizes of a tree's nodes (spec 6.2). All of these
+ * functions read exactly the bytes that they are given.
  *
- * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. */
+ * is_constant: 1 if src[0, n), n > 0, are all equal: each byte equals the next one. */
 static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
- * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
- * skewed planes most bytes want the same one: equal neighbours count in different tables.
+/* count_bytes: counts[v] += number of bytes v in src[0, n). It is the same on every tier, so no
+ * table has it. It uses eight arrays of counts: a count that was stored a few cycles ago is slow to
+ * load, and in skewed planes most bytes have the same count. So equal neighbours use different
+ * arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
- *     table          0  1  2  3  4  5  6  7     its counter [byte]
+ *     array          0  1  2  3  4  5  6  7     its count [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
- * are constant. */
+ * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane, as most upper
+ * planes of a delta are, is counted at once. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
-    const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
-                                            gets an eighth of them */
+    const size_t most = (size_t)8 << 15; /* bytes for which counts of 16 bits suffice: each array
+                                            counts an eighth of them */
     if (n != 0 && lmc__is_constant(src, n)) {
         counts[src[0]] += (uint32_t)n;
         return;
@@ -3675,8 +3671,8 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 
 #endif /* LMC_NO_ENCODER */
 
-/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+/* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
+ * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -3692,8 +3688,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
- * pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
+ * widened in pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -3705,8 +3701,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
-     * bits */
+    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
+     * at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -3714,8 +3710,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
- * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
+ * 7, make a word of their own, in any order. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -3730,7 +3726,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
-/* The last load is masked: bytes beyond size read as zero and are not touched. */
+/* The last load is masked: it does not access bytes beyond size, and gives zeros for them. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();
@@ -3747,11 +3743,11 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 /* == kernels/map.h ============================================================================= */
 
 /* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these; the inverse is for an escape's bytes. */
+ * Both are accessed exactly. Encoders map symbols to ranks, the places of their leaves in the tree
+ * (spec 6.2), and partition the ranks. The inverse map restores the bytes of an escape. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: for all that the compiler knows, a store may change src or the
+/* Four look-ups before four stores: a compiler must assume that a store changes src or the
  * table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
@@ -3769,9 +3765,9 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 
 #if LMC__NEON
 
-/* Four look-ups of 64 entries each, by places less 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx keeps what was there: so each place counts once. Subtraction wraps: a place that
- * is below 64 k becomes at least 64 again. All of the table is in 16 of the 32 registers. */
+/* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
+ * gives 0, and tbx leaves the byte as it was: so one look-up sets each byte. Subtraction wraps
+ * around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -3790,9 +3786,9 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 
 #if LMC__AVX2_TEXT
 /* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
- * which most rows just count up: there the distance between an entry and its place is the same
- * throughout. One shuffle, by a place's upper half, finds its row's distance. One more for each row
- * that needs it, by the lower half, adds the corrections. All sums are modulo 256.
+ * which most rows just count up: in such a row the distance between an entry and its place is
+ * constant. One shuffle, by a place's upper 4 bits, finds its row's distance. For each row that
+ * does not count up, one more, by the lower 4 bits, adds corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
@@ -3821,15 +3817,15 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop over rows is as long as the tree's symbols make it. */
+/* 32 bytes. The loop has a turn for each row to correct. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
     for (i = 0; i < rows->n; i++) {
-        /* v ^ first is below 16 in this row only; 0x70 more, saturated, sets bit 7 of all others,
-         * for which a shuffle gives 0 */
+        /* v ^ first is below 16 in this row only. In all other rows adding 0x70, saturated, sets
+         * bit 7, so the shuffle gives 0 */
         const __m256i place = _mm256_adds_epu8(
             _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
@@ -3851,8 +3847,8 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #endif
 
 #if LMC__X86
-/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. What
- * vpmovb2m takes is just that bit, so the bytes are the mask themselves. */
+/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them.
+ * vpmovb2m makes a mask of just that bit of each byte. */
 LMC__INLINE_AVX512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),
@@ -3878,8 +3874,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
 /* == kernels/partition.h ======================================================================= */
 
 /*
- * partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the
- * list right, in order. One node of a mask tree, encoded.
+ * partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
+ * 1 to the list right, in order. This encodes one node of a mask tree.
  *
  *     src    3 9 4 4 8 9 1 7        split 7
  *     mask   0 1 0 0 1 1 0 1
@@ -3888,12 +3884,12 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * src has ranks: the place of each symbol's leaf in the tree. So each node's leaves are
- * consecutive.
+ * src has ranks, the place of each symbol's leaf in the tree. So the leaves below a node have
+ * consecutive ranks.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
- * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
- * the end lies in the slack of the list:
+ * vectors. What a store writes behind the end of its part is overwritten by the next store, or lies
+ * in the slack of the list:
  *
  *     sorted by 8     l l l l l r r r    l l r r r r r r
  *     to left         l l l l l . . .    stored at 0
@@ -3901,11 +3897,12 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src: when the elements [i, i + V) are in a register, at most i were stored to the
- * left. So this store ends at or before i + V, where the next load begins. right must not be src.
+ * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements are
+ * stored to the left. So its store ends by i + V, where the next load begins. right must not be
+ * src.
  */
 
-/* Eight elements at a time, the definition. Those of the slack count as zeros. */
+/* Eight elements at a time, the definition. Elements behind n get a 0. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
                                        const uint8_t *src, size_t n, unsigned split, int has_left,
                                        int has_right)
@@ -3936,10 +3933,10 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* Stores the elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and
- * n_right others; NULL: that side is not wanted. Returns the new n_right. A shuffle sorts eight at
- * a time: zeros to the lower half, ones to the upper. All places are known first, so no store
- * waits:
+/* Stores the elements of LMC__VECTORS_SORTED vectors behind n_left and n_right others: those with a
+ * 1 in m to the right. NULL: that side is not wanted. Returns the new n_right. A shuffle sorts
+ * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
+ * store waits:
  *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
@@ -3968,8 +3965,8 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n are real, behind `done` others, n_right of them on the right.
- * It always loads 64 bytes: at most 63 of the list's slack. */
+/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
+ * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
                                              size_t done, size_t n_right)
@@ -4016,8 +4013,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once, to a register, and a full store follows. The form with a
- * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once into a register, which is then stored whole. The form with
+ * a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
@@ -4025,7 +4022,7 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
  *     compress(v, m, v)       b c f h . . . . ...     to right
  *     compress(v, ~m, v)      a d e g . . . . ...     to left
  *
- * As lmc__partition_step_avx2. */
+ * The function does what lmc__partition_step_avx2 does. */
 LMC__INLINE_AVX512 void lmc__partition_step_avx512(uint8_t *left, uint8_t *right, size_t *n_left,
                                                    size_t *n_right, __m512i v, uint64_t m)
 {
@@ -4087,13 +4084,13 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  *
  * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
  * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst gets whole groups too, so it must not overlap the sides.
+ * dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
- * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
- * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+ * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4127,7 +4124,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
+ * counts up to and including that byte. A macro: clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -4199,8 +4196,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
  * The values at the dots do not matter: the blend takes the other side there. The first half takes
- * 16 - half elements of the left list and half of the right one, and the second half goes on behind
- * them. So each half is loaded from its own place, within 32 bytes from a and b. */
+ * 16 - half elements of the left list and half of the right one, and the second half continues
+ * behind them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -4233,8 +4230,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
+ * short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -4284,8 +4281,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
- * may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
+ * load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -4314,7 +4311,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel is faster: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {
@@ -4326,9 +4323,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
- * element is a number of so many bits, and the node is `depth` bit planes, the most significant
- * first, of ceil(n / 8) bytes each:
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
+ * most significant first:
  *
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
@@ -4340,9 +4337,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
- * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
- * the list must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
+ * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
+ * must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -4360,13 +4357,10 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
-    case 3: LMC__WITH(d, 3, statement)                                                             \
-    case 4: LMC__WITH(d, 4, statement)                                                             \
-    case 5: LMC__WITH(d, 5, statement)                                                             \
     default: LMC__WITH(d, depth, statement)                                                        \
     }
 
@@ -4389,7 +4383,7 @@ LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, si
         LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
-/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+/* symbols has only 2^depth entries: a copy is padded to the 64 entries of a table. */
 LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
@@ -4413,8 +4407,8 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
- * 2^depth are not read, by a masked load. */
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
+ * no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -4446,9 +4440,9 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements as the bytes of a word. Bit depth - 1 - d of each, plane d, is brought to the
- * lowest bit of its byte and collected to a byte of the plane. What the shift brings in from a
- * neighbour lies above that bit. */
+/* Eight elements as the bytes of a word. Plane d has bit depth - 1 - d of each: the bits are
+ * shifted to the lowest place of their bytes and collected to a byte of the plane. Bits that the
+ * shift brings in from a neighbour are above that place. */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                 unsigned depth)
 {
@@ -4528,21 +4522,21 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So they take a strip of the block through all stages, then the next one:
+ * into the first cache. So each takes one strip of the block through all stages, then the next:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
- * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
- * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
+ * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip.
  */
 
-/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
@@ -4550,12 +4544,12 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
- * n_right, of split_root only: ones in their part of the root's mask. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have the CRC-32C
+ * crc. n_right, only of split_root: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t sum; /* of its words, where it is wanted */
+    uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -4568,7 +4562,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__NEON && !defined(LMC_NO_ENCODER)
-/* As on AVX2, but that nothing is fetched. */
+/* As lmc__crc_ahead_avx2, but fetches nothing. */
 LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                          size_t size, const uint8_t *next)
 {
@@ -4579,30 +4573,30 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
- * elsewhere does not change its speed. */
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+ * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
-/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
- * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
- * page, it does no harm. */
+/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
+ * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
+ * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+ * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* Encoders have looked at samples all over the block. That has broken the order of reads by which
- * the hardware foresees the next ones: fetch so many bytes ahead. */
+/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
+ * hardware sees no order from which to predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
- * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
- * read. */
+/* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
+ * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -4629,14 +4623,14 @@ LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, si
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
- * end of the block. */
+/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
+ * of the block. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
 }
 
-/* Fetches the share of the 64 elements from number i on, line by line. */
+/* Fetches the bytes of streaming.next for 64 elements, from number i on, line by line. */
 LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
                                                size_t per_element)
 {
@@ -4649,9 +4643,9 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
 }
 
 /*
- * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
- * together from the end of one vector and the start of the next; `head` bytes of dst stand before
- * its first full line:
+ * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made from the end of one vector and the start of the next; `head` bytes of dst are before its
+ * first full line:
  *
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
@@ -4672,7 +4666,7 @@ LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *
     return s;
 }
 
-/* The next vector of dst, which is at `at`. */
+/* Stores v, the next vector of dst, at `at`. */
 LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
                                            int is_first)
 {
@@ -4683,15 +4677,15 @@ LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at,
     s->last = v;
 }
 
-/* The last 64 - head bytes before `end`, where the next vector would be. */
+/* Stores the last 64 - head bytes before `end`, the end of dst. */
 LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
+/* A line is written by two stores of 32 bytes in a row, so the CPU can write it to memory at once.
+ * Bytes before the first whole line and behind the last one are copied by memcpy. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
@@ -4717,26 +4711,24 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *                        --map by root->table--> ranks
  *                        --partition at root->split--> root->mask, root->left, root->right
  *
- * That is the root of one plane's tree; root->n_right becomes the number of ones in the mask. left
- * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
- * is not defined: to have the plane's bytes, call again without a root.
+ * The last step makes the root of one plane's tree; root->n_right becomes the number of ones in the
+ * mask. left and right may be NULL (not wanted), and left may be the row itself. What the row holds
+ * afterwards is not defined: to have the plane's bytes, call again without a root.
  *
- * The root is the one node that all bytes of a plane go through, and here they are in a register
- * already: three passes less over the plane.
+ * All bytes of a plane go through the root, and here they are in registers already: this saves
+ * three passes over the plane.
  *
- * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
- * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
- * of 8.
+ * src is read exactly, and once, because it may change meanwhile: planes, root and CRC are of the
+ * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
+ * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
- * tiers end with.
+/* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i of them have been written to left before. What partition stores behind those is, at worst,
- * the start of the next strip's place in the row, which the split fills later:
+ * most i ranks were written to left before. What partition stores behind them reaches, at worst,
+ * the next strip's place in the row, which split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
@@ -4797,8 +4789,7 @@ LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted 
     r->right = root->right;
 }
 
-/* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
- */
+/* Writes 32 elements, v, from number i on to planes; the top plane to the root, if there is one. */
 LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
                                                 __m256i v[8], size_t i, unsigned width,
                                                 enum lmc__order order, int has_root)
@@ -4822,17 +4813,17 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
 /* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
  * one is copied.
  *
- * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
- * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
- * checksum reads 8 * width bytes of each lane, from byte j * width / 4 on: other bytes, but as
- * many, and all in the first cache. It takes none of the units that vectors need.
+ * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
+ * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
+ * bytes of each lane, from byte j * width / 4 on. These are other bytes, but as many, and all are
+ * in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
  *                         |================|                                       split
  *
- * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip. */
+ * After strip / 32 steps, of 32 * width bytes each, both have read the whole strip. Then the lanes
+ * are joined to one register, with which lane 0 of the next strip begins. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -4880,7 +4871,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     return done;
 }
 
-/* a folded onto b, in each of both lanes */
+/* a folded onto b, in both lanes */
 LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i b)
 {
     return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),
@@ -4888,9 +4879,9 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
                             b);
 }
 
-/* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
- * that are split, and nothing is copied. What the sums are in the end is a message that leaves the
- * same register, from 0 on. */
+/* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
+ * registers that are split, and nothing is copied. In the end the sums are a message that has the
+ * same CRC, if the register begins with 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -4943,8 +4934,8 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
  *     crc[1]       v1 ---------------------------> v1 ------->
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
- * split. The register at the start, all ones, is added to the first vector: `start` is that once,
- * then 0, which is cheaper than a first step of its own. */
+ * split. The register at the start, all ones, is added to the first vector: `start` is that
+ * register in the first step, then 0, so the first step needs no own code. */
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
@@ -4968,7 +4959,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left may be the row itself, which is not written here */
+    /* left may be the top plane's row, which this loop does not write */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
@@ -5003,8 +4994,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free. order
- * is tested once a step. */
+/* has_root is a constant, so the loop without a root has more registers free. order is tested in
+ * each step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
         lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
@@ -5015,7 +5006,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* By strips what is rare: a root that is not the top plane, and elements of 8 bytes. */
+/* Rare cases are done by strips: a root that is not the top plane, and elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \
@@ -5053,30 +5044,30 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
- * less, to work in. The row of a plane that is yet to be made is not looked at.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
+ * these are fewer. The row of the plane that is yet to be made is not used.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
- * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them.
+ * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
+ * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
+ * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
- * once for each block, when all that could be wrong with its payload has been found.
+ * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * this once for each block, when its payload has been checked completely.
  *
- * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
- * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
- * before.
+ * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
+ * must be computed before.
  */
 
-/* What is left of a side when `used` bytes of its list are. */
+/* A side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
     return side;
 }
 
-/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
- * Returns that number for the next strip. */
+/* Joins elements [i, i + m), at most a strip; n_right ones of the root's mask are before them.
+ * Returns n_right for the next strip. */
 static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
                               size_t i, size_t m, size_t n_right)
 {
@@ -5096,15 +5087,14 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots nobody wants one. */
+/* Without snapshots no sum is needed. */
 #ifndef LMC_NO_SNAPSHOT
 #define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #else
 #define LMC__SUM64(k, p, size) 0
 #endif
 
-/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
- * tiers end with. */
+/* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
                                  uint64_t *sum)
@@ -5130,10 +5120,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
 
 #if LMC__X86
 /*
- * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
- * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
- * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
- * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+ * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
+ * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
+ * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
  *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
@@ -5144,42 +5134,42 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
- * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
- * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
+ * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
  *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
- * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
- * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
- * s, long before the last step of draining reads it. At both ends plain stores that may overlap
- * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong.
+ * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
+ * is made, its first vector is copied to the slack behind strip s, long before the last step of
+ * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
+ * vector less is streamed.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
- * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
+ * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
+ * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
-/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
- * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. */
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
+ * addresses differ: else a load may wait until an earlier store to an address with the same low
+ * bits has reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
- * step would go is masked, with no bits for constants, all bits for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
+ * length of a step is masked, by 0 for constants, by all ones for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
 } lmc__side_cursor;
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
                                                       uint8_t constant[64])
 {
@@ -5190,8 +5180,8 @@ LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t use
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
- * `head` bytes into a buffer. */
+/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
+ * bytes behind the start of a buffer. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -5200,7 +5190,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+/* All whole strips; there is at least one; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, enum lmc__order order,
@@ -5232,8 +5222,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch what is read next at the speed of what is written now: it is compressed, and
-             * so the shorter of the two. */
+            /* Fetch as much of what is read next as is written now: that is enough, because
+             * compressed data is the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -5273,7 +5263,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -5288,7 +5278,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
-        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+        case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
             else LMC__CALL(2, 0);
             break;
@@ -5365,8 +5355,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: is there a root, is
+ * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
+ * steps, of 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -5408,25 +5399,25 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
  * counts[c] for each class c of the grouping.
  *
- * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
- * it without a word in the block. The classes are intervals of keys, one behind the other:
+ * An element's class depends on the *key* of its prediction alone, so the block need not store it.
+ * The classes are intervals of keys, one behind the other:
  *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
- * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
- * Every element is in the last class or before, so that needs no comparison.
+ * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
+ * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
+ * Every element is in the last class or before, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
- * elements how many of them are in class c or before, a row of bytes for each class but the last.
- * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
- * for whole steps of LMC__TALLY_STEP elements.
+ * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
+ * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
+ * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
+ * and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -5441,27 +5432,27 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
 }
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
+ * the CRC-32C crc; next[c] of them are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
 } lmc__delta_progress;
 
-/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
- * seven bits there; its sign follows them. */
+/* The key: the eight bits below the sign bit; in bf16 and fp32 they are the exponent. A byte has
+ * only seven bits there; its sign bit follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* That of element i: it is within the last two bytes. */
+/* The key of element i, which is within its last two bytes. */
 LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 {
     return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
- * ascend: one pass over both. */
+/* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
+ * grows, and one pass over both is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -5471,7 +5462,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
+/* One by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -5491,16 +5482,16 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
- * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
- * lowest first, its 32 bits being s eeeeeeee m...:
+/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
+ * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
+ * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
- * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+ * Only even bytes are kept, so the sign, which is in byte 1 after the shift, is dropped. */
 #define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
     INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
     {                                                                                              \
@@ -5547,8 +5538,8 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
- * bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
+ * 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -5560,7 +5551,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -5569,10 +5560,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* before a byte of them can overflow */
+        /* in size_t, which has room for all */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    /* The rest first, since that sets the counts; then add class c's difference. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -5587,7 +5578,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -5596,7 +5587,7 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of each class: from first[c] on, so many more. */
+/* The keys of class c: first[c] .. first[c] + more[c]. */
 typedef struct lmc__key_ranges {
     uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
 } lmc__key_ranges;
@@ -5628,15 +5619,15 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
- * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
+ * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
  * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
  *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
  *
- * tally: where the step's bytes of class 0 go, or NULL. */
+ * tally: the place for the step's bytes of class 0, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
                                            size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
@@ -5671,7 +5662,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
+ * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -5700,12 +5691,12 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* As on AVX2. */
+/* As lmc__load_step_avx2 and lmc__find_keys_avx2. */
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
     unsigned v;
-    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_GROUPS; v++) {
         lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
         keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
     });
@@ -5719,24 +5710,23 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
                                   lmc__splat_avx512(more));
 }
 
-/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
- * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
- * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
- * class are brought together.
+/* Finds which of 64 elements are in which class, for eight classes at once. A look-up gives each
+ * element a byte with a bit for each class. The bytes of eight elements are a matrix of 8 x 8 bits,
+ * which gf2p8affineqb transposes. Then the bytes of each class are brought together.
  *
  *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
  *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
- * faster by it. */
+ * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
+ * are no faster with this. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
 } lmc__finder;
 
-/* up_to: masks of the elements of each class *or before*. */
+/* up_to: the masks have the elements of each class *and of all before it*. */
 LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
                                         int up_to)
 {
@@ -5758,7 +5748,8 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
+     * one */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -5804,7 +5795,7 @@ LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__M
                        lmc__find_set(found, n_of, finder, set, base, w));
 }
 
-/* n_of, at the end of a loop. */
+/* Stores n_of as counts, at the end of a loop. */
 LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
                                          const __m512i n_of[LMC__MAX_CLASSES / 8])
 {
@@ -5816,8 +5807,8 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
- * tally's. */
+/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
+ * of a word, are the tally's. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -5864,31 +5855,31 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
- * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
- * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of element i, of class c, is written to the next place of the list classes->row[c][p]. But
+ * the lowest planes, p < n_natural, are not grouped: their byte is written to place i of
+ * classes->row[0][p], which has exactly n bytes. classes->n[c] becomes the number of elements in
+ * class c. Returns the CRC-32C of src.
  *
- * The vector tiers bring the elements of a class in a step together, then store each plane of them
- * at the end of its list. One plane of a step of eight elements, of two classes:
+ * In each step the vector tiers bring the elements of a class together, then store each of their
+ * planes at the end of its list. Here is one plane of a step of eight elements in two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
- * over by the next one, or lies in the list's slack. A class without an element in a step is stored
- * to as well. So every class has lists with slack, even if they are empty, and no two lists share
- * slack. A processor takes few stores a cycle to many lists in turn: that is what binds, so there
- * are as few of them as can be.
+ * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
+ * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
+ * element. So every class has lists with slack, even empty ones, and no two lists share slack.
+ * Stores to many lists in turn limit the speed, so there are as few of them as possible.
  *
- * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * src and base are read exactly, and once, because they may change meanwhile: lists and CRC are of
+ * the same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
  * grouping.
  */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. */
+/* Groups m elements, from number done->n on, which are at src; updates done. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -5909,8 +5900,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
                                : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
-         * all. */
+        /* All lists of a class grow by one byte together, so they have one `at`. */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
@@ -5921,8 +5911,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one, a strip at a time. This is the definition of group, and what
- * the other tiers end with. */
+/* Elements [done->n, n), one by one, a strip at a time. This defines group; the other tiers end
+ * with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -5946,17 +5936,17 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class in a row of elements; then
- * each row is split to its lists. So each element is one store.
+/* A step of up to LMC__SORTED elements is sorted by class, each class to a row of elements; then
+ * each row is split to its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
  *     row 0                    q  t  v  w                 bytes p of these to the list row[0][p]
  *     row 1                    r  s  u  x                                              row[1][p]
  *
- * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
- * fewer than 256 elements, in whole vectors. Rows are 256 + 8 elements long: so one number, 264 c,
- * says where row c begins and, in its lowest six bits, by how much to shift for byte c. */
+ * The number of elements in row c so far is byte c of two words, which stay in registers. So a step
+ * has fewer than 256 elements, in whole vectors. A row has room for 256 + 8 elements, so row c
+ * begins at 264 c, and the lowest six bits of this number are the shift to byte c. */
 #define LMC__SORTED 224u
 #define LMC__SORT_ROW (256u + 8)
 
@@ -5965,8 +5955,8 @@ typedef struct lmc__row_counts {
     uint64_t low, high;
 } lmc__row_counts;
 
-/* m residuals, of which row[i] is where the row begins, to sorted. has_high: there are more than
- * eight rows. */
+/* Sorts m residuals into the rows of `sorted`; row[i] is where the row of residual i begins.
+ * has_high: there are more than eight rows. */
 LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *residuals,
                                                const uint16_t *row, size_t m, unsigned width,
                                                int has_high)
@@ -5989,7 +5979,7 @@ LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *r
     return n;
 }
 
-/* Whole vectors. Those of a strip are stored as they came, too: the CRC is of this copy. */
+/* Whole vectors. The elements of a strip are also copied: the CRC is of this copy. */
 LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__classes *classes,
                                          const uint8_t *src, const lmc__delta_block *block,
                                          unsigned width, lmc__delta_progress *done)
@@ -6054,7 +6044,7 @@ LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__class
             for (c = 0; c < n_classes; c++) {
                 const size_t n = (c < 8 ? counts.low : counts.high) >> 8 * (c & 7) & 255;
                 j = 0;
-                do { /* of a natural plane nothing is grouped; but the top plane always is */
+                do { /* natural planes are not grouped; the top plane always is */
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                         LMC__VEC(load)(first_row + (c * LMC__SORT_ROW + j) * width + vector * p);
                     LMC__VEC(split_vectors)(v, width);
@@ -6089,17 +6079,18 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 #endif
 
 #if LMC__X86
-/* Whole steps of 128 elements, all in registers, the CRC as in split_root. Of a class's elements,
- * the places are compressed, those of the second 64 behind those of the first, and each plane is
- * permuted by them.
+/* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
+ * class's elements are compressed, those of the second 64 behind those of the first, and each plane
+ * is permuted by them.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
- * Most lists get 32 elements at most, which take fewer store cycles than 64. To a class with more
- * than a fifth of all elements 64 are stored in any case: so that the branch is foreseen. */
+ * Most lists get at most 32 elements, and storing these takes fewer cycles than storing 64. For a
+ * class with more than a fifth of all elements 64 are always stored, so that the branch is
+ * predicted well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -6207,15 +6198,15 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+ * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
+ * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
+ * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
+ * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
+ * zero, so classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -6225,8 +6216,8 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
  * decoder has made the lists as long as count_classes says.
  *
- * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all.
+ * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
+ * most frequent one (no change), needs nothing at all.
  */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
@@ -6260,8 +6251,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+/* Elements [done->n, n), one by one. This defines ungroup; the other tiers end with it. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -6282,17 +6272,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
- * vector replaces the zeros behind the loop over classes.
+/* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
+ * loop over classes the plane's vector replaces these zeros.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Called once for each block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -6308,10 +6298,10 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 }
 
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of those of its class before it in the step. Bytes that are -1 where an element is of the
- * class are summed up within 16: then each is minus the number of those up to itself, and its
- * complement is that number less one, the place. Others get 255 by the same complement of zero, and
- * a shuffle gives zero for such a place.
+ * number of elements of its class before it in the step. Bytes that are -1 where an element is of
+ * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
+ * own; its complement is that number minus one, the place. For others the complement of zero is
+ * 255, and a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -6319,13 +6309,13 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
+ * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads are within 32 bytes from next[c] on:
  *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__spread *spread, const lmc__delta_block *block,
                                            unsigned width, lmc__delta_progress *done)
@@ -6371,8 +6361,8 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                 }
                 next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. The top
-             * plane is always grouped, for n_natural < width (spec 5). */
+            /* Natural planes are in the input and are read exactly: a step is whole. The top plane
+             * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 LMC__VEC(load)(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
@@ -6383,7 +6373,7 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
-            /* of base, this step's elements are in b: dst may be base */
+            /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
                 LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
@@ -6399,7 +6389,7 @@ LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
-/* They do not stream: each strip is read again after it is made. */
+/* These tiers do not stream: they read each strip again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__class_sides *sides,
                                            const lmc__delta_block *block, lmc__streaming streaming)
@@ -6416,8 +6406,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
- * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
- * but base is not streamed to: what was just read is in the caches.
+ * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
+ * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -6461,8 +6451,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; of the
-                 * constant 0 they keep the zeros of the start */
+                /* a list is spread to the class's places, a constant is copied to them; for the
+                 * constant 0 they keep the zeros from the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -6485,11 +6475,12 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            /* streams is the same in all steps, so the branch is always foreseen */
+            /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
+         * zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -6521,25 +6512,25 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
- * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
- * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
- * element that gives the element of dst. dst may be base; then only what changes is written.
- * Returns the CRC-32C of dst.
+ * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+ * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
+ * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
+ * bytes; base's element and this give the element of dst. dst may be base; then only changes are
+ * written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC.
+ * tally was filled by count_classes of the same table, for the same base and grouping. With it,
+ * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
+ * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
  * the class's elements changes nothing.
  */
 
-/* Element i, before it changes. */
+/* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
 {
     if (!undo) return;
@@ -6547,7 +6538,7 @@ LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsi
     lmc__store_element(undo->before, undo->n++, before, width);
 }
 
-/* Puts all back, in a block whose elements patch has changed. */
+/* Undoes all changes that patch has made to the block at dst. */
 LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
 {
     size_t j;
@@ -6555,7 +6546,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -6584,8 +6575,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
- * with. */
+/* Elements [done->n, n), one by one. This defines patch; the other tiers end with it. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done,
                                 lmc__undo *undo)
@@ -6611,8 +6601,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
- * tally's bytes say how many elements of the class each group of 64 has:
+ * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+ * bytes say how many elements of the class each group of 64 has:
  *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
@@ -6620,28 +6610,29 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made.
+ * dst may be base, and a changed element may get another key, while the keys of its group may be
+ * needed again. So elements are written when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
+/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
- * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
+ * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
+ * zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
- * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
+ * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -6658,19 +6649,19 @@ LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
 }
 
-/* Sums of 16 numbers of 16 bits up to each. */
+/* For each of 16 numbers of 16 bits, the sum of the numbers up to it. */
 LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 {
     const __m256i last = _mm256_set1_epi16(0x0F0E);
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
-    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    /* adds the last of the lower eight to the upper eight; 0x08: zeros, then the lower half */
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
- * are at most `number`: the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`; that is the group that it is in. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -6686,15 +6677,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     const __m256i wanted = _mm256_set1_epi16((short)number),
                   low = lmc__load_avx2((const uint8_t *)up_to),
                   high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
+    /* packs takes halves of the two vectors in turn, which does not change how many there are */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
- * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
- * not be foreseen. */
+/* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
+ * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
+ * each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -6703,7 +6694,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -6723,9 +6714,8 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
- * pdep is shorter, but microcoded on Zen 1 and 2: CPUs with VPCLMULQDQ or AVX-512 take it. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
@@ -6736,12 +6726,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
+
+/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
-    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    return lmc__find_one_by_sums(m, rank);
 }
 
-/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+/* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
 LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
@@ -6753,9 +6746,9 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
- * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
- * many bytes from later on, if that is not NULL. size is a multiple of 512. */
+/* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
+ * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
+ * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -6797,14 +6790,15 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
- * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
-#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
-    INLINE void lmc__patch_chunk_##name(                                                           \
+/* Restores the elements of a chunk that change, and writes them to out; out already has all
+ * elements of the chunk, as base has. n_groups: of the chunk, at most 32. from: its first element's
+ * number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order)                                                     \
+        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
     {                                                                                              \
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
@@ -6842,7 +6836,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
                                      ranges->more[c]);                                             \
-            place += find_one(m, number - up_to[-1]);                                              \
+            place += lmc__find_one(m, number - up_to[-1], has_fast_pdep);                          \
             pending->place[i] = (uint16_t)place;                                                   \
             lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
@@ -6858,19 +6852,19 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
-LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
-LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
- * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+ * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
+ * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
                          streams)
-#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
-    attribute static uint32_t lmc__patch_##name(                                                   \
+#define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -6892,18 +6886,17 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
+                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 #undef LMC__DEFINE_PATCH
 #endif
 
@@ -6912,25 +6905,26 @@ LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the elements of src that differ from those of base, to changed; how many, or
- * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
- * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
+ * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
+ * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So it has the elements, too: later they would
+ * have to be fetched one by one from all over the block. src and base are read once, because they
+ * may change meanwhile: so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
- * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
- * mask has a one at each of these. The class of a changed element is that of what is listed: so the
- * lists are as long as count_classes says of that, whatever base has become. Few elements have
- * changed: what takes time is to count all others, in vectors as count_classes does. src and base
- * are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
+ * class are before each of them in base. These are the ones of the class's mask. counts[c] =
+ * elements of class c in base. The class of a changed element follows from changed->before: so the
+ * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
+ * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
+ * src and base are read exactly.
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
- * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
- * of them. Words are compared, 32 bytes a step, for few elements differ. */
+/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
+ * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
+ * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
+ * step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -6962,7 +6956,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Element i of the strips at src and base, which begin at element `from`. */
+/* Entry j of changed: element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
@@ -6971,8 +6965,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
+/* Entries [n_kept, n_changed) of changed, whose elements are all in one strip, from the strip's
+ * copies; it begins at element `from`. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
@@ -6981,7 +6975,7 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+/* Elements [i, n); n_changed before them have changed. A strip of both arrays is copied, then
  * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
@@ -7011,7 +7005,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* Which of 64 elements differ. They are copied. */
+/* Returns which of 64 elements differ, and copies all of them. */
 LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
                                                  const uint8_t *base, unsigned width)
 {
@@ -7032,8 +7026,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, 
                            lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
- * fetch the next strip. */
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRC of the copy, which
+ * fetches the next strip meanwhile. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -7071,9 +7065,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
- * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
- * its copy. */
+/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that
+ * count, without a branch on the data, which could not be predicted. The elements are added once
+ * for each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -7140,10 +7134,10 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
- * and counts[c] of them are of class c. */
+/* The state of rank_changes: the first n elements are done, `next` of the changed ones were among
+ * them, and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
@@ -7174,7 +7168,7 @@ LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
     return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
 
-/* Elements [r->n, n), one by one. This is the definition. */
+/* Elements [r->n, n), one by one. This defines rank_changes. */
 static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
@@ -7199,8 +7193,8 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 }
 
 #if LMC__NEON
-/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
- * its class is that of the step's begin and the ones before it in its class's mask. */
+/* The next step of 64 elements; m[c] is the mask of those in class c. An element's rank in its
+ * class is the class's count before the step, plus the ones before it in the class's mask. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -7260,7 +7254,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *co
 #endif
 
 #if LMC__X86
-/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+/* The sum of the lowest `groups` bytes of a word, at most seven; each byte is at most 64. */
 LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 {
     const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
@@ -7268,8 +7262,8 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
     return (uint32_t)(pairs * 0x0001000100010001 >> 48);
 }
 
-/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
- * element. */
+/* Steps of eight groups. With the tally of each step, keys are compared only in groups that have a
+ * changed element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
@@ -7311,8 +7305,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n);
 }
 
-/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
- * a step has an end that can be foreseen better than one in each group. */
+/* Steps of eight groups, whose classes are all found first. So one loop goes over the changed
+ * elements of a step; its end is predicted better than that of a loop in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                  uint32_t *const *ones, const uint8_t *base,
                                                  size_t n, unsigned width,
@@ -7360,7 +7354,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
- *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *     log       bits of element = scale + q * step, so points have nearly equal ratios; the sign,
  *               if there is one, is the lowest bit of symbol - 1
  *
  *     linear, min = -2          log, signed, min = 0
@@ -7373,17 +7367,17 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
- * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
- * No other arrays may overlap.
+ * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
+ * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
+ * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. For
- * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
- * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
- * most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. Half
+ * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
+ * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
+ * bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -7408,7 +7402,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -7422,9 +7416,9 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 
 #ifndef LMC_NO_ENCODER
 /* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
- * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, over one of 8 bits has
- * 25 or 26 bits: 24, and one or two more that decide the rounding. Only exact divisions give ties,
- * which go to the even neighbour.
+ * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8 bits
+ * gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give ties,
+ * which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -7468,9 +7462,9 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point. Smaller numbers wrap to 2^31 and more. An
- * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
- * point. */
+/* Distance from scale to the lower border of the lowest point. Smaller elements wrap to 2^31 and
+ * more. An encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to
+ * a point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
@@ -7484,7 +7478,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
+        return LMC__EXCEPTION; /* it is over half a step beyond the outermost points */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 #endif
@@ -7510,7 +7504,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy that bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7531,8 +7525,8 @@ static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const 
     return exceptions;
 }
 
-/* Sum of (bits of the magnitude >> 14) over the elements that are normal numbers, of n <= 32768;
- * *count: how many these are. It fits in 32 bits: 17 for each element, times 2^15. */
+/* Sum of (bits of the magnitude >> 14) over those of n <= 32768 elements that are normal numbers;
+ * *count: how many these are. The sum fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -7559,8 +7553,8 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
- * a shift by log2.
+ * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
+ * two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
  * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
@@ -7571,9 +7565,9 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
- * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
- * alone.) */
+/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -7602,11 +7596,11 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
- * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
+ * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
- * numbers. Operators wrap, also the signed ones.
+ * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
@@ -7653,13 +7647,13 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 }
 
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
- * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
- * the scale are compared, so that the sum itself cannot overflow:
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
+ * minus the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -7710,7 +7704,7 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
 }
 
 /* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
- * fill one. low is tested in the loop, but is the same in all steps. */
+ * fill a vector. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -7747,8 +7741,8 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
     *exceptions -= is_off;
 }
 
-/* lmc__divide in floating point: like that, IEEE's division rounds once, to 24 bits. Rounding to
- * nearest is the default, and no function here changes it.
+/* lmc__divide in floating point. Like lmc__divide, IEEE's division rounds once, to 24 bits.
+ * Rounding to nearest is the default, and no function here changes it.
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
@@ -7777,8 +7771,9 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, spread, says that it is off. Vectors cannot divide integers:
- * `step` is a reciprocal (lmc__divisor). The product of 31 bits and magic's 33 has at most 64.
+ * lmc__quantize_log; its bit 31, copied to all bits, says that it is off the grid. Vectors cannot
+ * divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and magic's
+ * 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...
@@ -7884,25 +7879,25 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
- * calls them through one of these tables. In a developer's build (make dev) each table is in an
- * object of its own, and with it the code of that tier.
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * through one of these tables. In a developer's build (make dev) each table and the code of its
+ * tier have an object file of their own.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
+ * Where a tier has no faster way, its table has the kernel of a lower tier.
  */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
- * an argument. */
+/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
+ * every tier has is an argument. */
 #ifdef LMC_NO_SNAPSHOT
 #define LMC__SUMS(crc32c, sum64) crc32c
 #else
@@ -7941,12 +7936,12 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part a line. The formatter would indent each one more. */
+/* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, always there: fused kernels take its others strip by strip. */
+/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,
+    LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
@@ -7954,9 +7949,9 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
-    LMC_TIER_NEON,                                                                                 \
+    LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
@@ -7970,10 +7965,10 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
- * join do not: compilers turn the scalar loops into vector code by themselves. */
+/* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
+ * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,
+    LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
     lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
@@ -7989,24 +7984,25 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, patch)                                                       \
-    LMC_TIER_AVX2,                                                                                 \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+    LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)};
-/* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+};
+/* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* join on its own is rare: what join_root leaves over. */
+/* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,
+    LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
@@ -8024,11 +8020,10 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library is a pointer to a constant table, chosen at
- * first use. Threads that choose at the same time find the same answer, and the table was there
- * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done. */
+/* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
+ * The only state of this library is a pointer to a constant table, chosen at first use. Threads
+ * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -8048,9 +8043,9 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
- * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
- * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
+ * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
+ * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -8073,7 +8068,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
     unsigned a, b, c, d;
@@ -8084,8 +8079,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
- * it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
+ * system, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -8120,7 +8115,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -8128,8 +8123,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
-/* The table in use; chooses it if this is the first call. A tier that another thread has limited
- * between the load and the store stays: the store is for NULL only. */
+/* The table in use; the first call chooses it. If another thread limits the tier between the load
+ * and the store, its choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
@@ -13064,9 +13059,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
- * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
- * of an array in a buffer are as aligned as malloc's. */
+/* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
+ * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
+ * malloc aligns. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -13087,8 +13082,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
- * `next` are set up, or freed, at once. */
+/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
+ * `first` to the one before the member `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -13103,8 +13098,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
- * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
+/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
+ * appending n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -13140,22 +13135,22 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
+ * of 256 KiB, and names and dtypes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
- *     block   the bytes behind those: size % 64 of them
- *     size    all bytes so far
+ *     block   the bytes after these blocks: size % 64 bytes
+ *     size    number of bytes so far
  *
- * The state is by value: a copy of it goes on by itself. */
+ * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
-/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
- * 180-4, 5.3.3). */
+/* The initial state: the first 32 bits after the binary point of the square roots of the first 8
+ * primes (FIPS 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -13164,10 +13159,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
- * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
- * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
+/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
+ * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
+ * moves v down by one element, which renames the variables, and makes two new values: a from all, e
+ * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -13204,7 +13199,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
+/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -13218,7 +13213,7 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* The next `size` bytes: a number, little-endian. */
+/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -13226,21 +13221,21 @@ static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
     lmc__sha256_update(sha, bytes, size);
 }
 
-/* A string, behind its length as such a number. */
+/* Takes the length of the text, as a number of `size` bytes, and then the text. */
 static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 {
     lmc__sha256_number(sha, strlen(text), size);
     lmc__sha256_update(sha, text, strlen(text));
 }
 
-/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+/* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
- * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
- * taken first, as padding counts in size, too. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
+ * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
+ * is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -13255,7 +13250,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+/* Ends a digest and keeps only its first bytes: a fingerprint (spec 7). */
 static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
@@ -13265,18 +13260,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
- * and the size of an element. */
+/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
+ * size of an element as constants. */
 
-typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
-/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
+/* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
+ * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
- * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
- * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
- * leaves, until it fits. */
+ * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
+ * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
+ * again. Each step copies one element to spare and sifts it down from `root`: larger children move
+ * up until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -13301,8 +13296,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
- * high. Those for which it is 1 must stand before the others. */
+/* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
+ * high. Binary search: all numbers for which it is 1 must come before all others. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -13316,31 +13311,32 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
- * hashes of its content (hashes.h).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
+ * of its content (hashes.h).
  *
- * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
- * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
- * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
+ * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
+ * tensor:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
- * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
- * file without tensors counts as one tensor of bytes. */
+ * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
+ * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
+ * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
+ * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
-    uint64_t sum; /* this and crc if in_tensor */
+    uint64_t sum; /* sum and crc are set only if in_tensor */
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of all pieces of one block and one file, in the first of them; 0 in the others */
+    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
+    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -13350,19 +13346,19 @@ typedef struct lmc__digester {
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
+    size_t tensor;        /* that is being absorbed, or comes next */
     uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
-     * when the file ends; there is room. content, outside: the state of both */
+    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
+     * all bytes outside of tensors (state: outside). It has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
-    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
+    uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins. The type tells its digest from that of a file or a directory. */
+/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -13373,7 +13369,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
+/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -13381,7 +13377,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Hashes are wanted, too, of a file that has begun. */
+/* Turns on the hashes of content, right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -13390,7 +13386,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* What sha has taken is complete; it begins anew. */
+/* Appends the hash of what sha has taken, and begins the next one. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -13399,7 +13395,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -13413,8 +13409,8 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
- * between two. Tensors of no bytes have no pieces. */
+/* The next piece, of at most max > 0 bytes. It ends at the latest where a leaf, a tensor, or the
+ * gap between two tensors ends. Empty tensors have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *const tensors = d->file->tensors, *t;
@@ -13427,7 +13423,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
     piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
     if (t) start = t->offset;
-    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or the end of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -13445,8 +13441,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors counts as a U8 tensor; its size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -13469,9 +13465,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
- * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
- * that nothing more of them comes. */
+/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
+ * data. First finishes the tensors that end before this piece, empty ones included. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -13487,7 +13482,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const u
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next bytes of the file, all pieces so far being absorbed. */
+/* Plans and absorbs the next bytes of the file. All planned pieces must have been absorbed. */
 LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
                                    size_t size)
 {
@@ -13511,11 +13506,11 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
- * finds the index. */
+/* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
+ * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_fingerprint: NULL if there is none. */
+/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
@@ -13532,7 +13527,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
-/* Of an index at that place, up to the trailer. */
+/* The index begins at index_at and ends where the trailer begins. */
 static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
                              const lmc__kernels *k)
 {
@@ -13547,14 +13542,15 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
+/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
+ * zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -13565,15 +13561,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
- * is called one, and not damaged, whatever else its header has become:
+/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
+ * version is not called damaged, even if that version changes the rest of the header:
  *
  *     0  magic                       16  features        48  reserved
  *     8  version                     24  of no matter    60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * A feature that is not known could change what the file means, so it is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -13601,7 +13597,7 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* What to say of an input that ends within its header, of which size bytes are there. */
+/* The error for an input that ends within its header, after size bytes. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
@@ -13609,7 +13605,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Of a header that was checked. The other members stay as they are. */
+/* Sets the members that the header tells. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -13630,12 +13626,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size:
+/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * The size of the file tells one that was cut and continued by another. */
+ * The size of the file finds a file that was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -13652,73 +13648,73 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -13736,9 +13732,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -13755,8 +13751,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -13771,8 +13767,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -13786,8 +13781,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -13796,14 +13791,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -13820,15 +13815,15 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
- * it only once, strip by strip, to a copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
+ * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
     const size_t size = job->job.src_size;
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
-    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    size_t at, end, from, n, i = 0, left = 0; /* left: of piece i */
     if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
@@ -13846,17 +13841,17 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's block is one part */
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
- * since:
+/* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
+ * memory changes meanwhile:
  *
- * - with hashes, they are of a copy, and the copy is encoded;
- * - the sum of a block of planes is taken while it is encoded;
- * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
- *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
+ * - with hashes, all work on one copy of the bytes;
+ * - the sum of a block of planes is computed while the block is encoded;
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
+ *   block, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -13878,10 +13873,10 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded as planes */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* dst has room for it */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -13890,7 +13885,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -13917,14 +13912,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13933,8 +13928,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13951,7 +13945,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13960,8 +13954,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13991,11 +13985,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -14021,7 +14015,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -14030,7 +14024,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -14041,27 +14035,27 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
- * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
- * no input makes it slower than n log n. */
+/* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
+ * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
-/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
+/* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* where it is, of those that are searched */
-    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
+    size_t file_number;         /* of the file, or of the tensor's file */
+    const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
+/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file if one of them has none. */
+/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -14078,7 +14072,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* Of sorted items: equal names are neighbours. */
+/* For sorted items, in which equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -14087,8 +14081,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
- * lies does not count. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
+ * a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -14107,8 +14101,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that is not before name, or one of that in a file before
- * file_number. */
+/* The first of n sorted items that has this name in file file_number or a later file, or comes
+ * after these. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -14126,7 +14120,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
+/* The items of a file (spec 7.2): its tensors, or the file itself if it has no tensors. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -14141,12 +14135,12 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
- * table. The two lowest bits of a place say what is known of the path: */
+/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
+ * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
+ * often. The two lowest bits of an entry say what is known about the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
-    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
 };
 
 typedef struct lmc__path_set {
@@ -14154,7 +14148,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The place of the path with these bits, or the free one where it should be. */
+/* The entry of the path with these bits, or the free entry where it belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -14164,7 +14158,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -14180,7 +14174,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* Notes what the path is whose bytes sha has taken so far. */
+/* Adds a path, with flags that say what it is. sha has taken the bytes of the path. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -14190,7 +14184,7 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    /* R4-25: no entry twice; R4-26: only directories have paths below them */
     LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
     LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
     LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
@@ -14199,8 +14193,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
- * those of the path before, so only directories whose names end behind them are noted. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
+ * of the path before, so only the directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -14221,19 +14215,19 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of. Checks come before use, field by field. */
+/* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
+ * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
+ * bodies consist. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
-/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+/* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
+ * Head_CRC has a place before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -14251,11 +14245,11 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* A letter of ASCII of that case. */
+/* ASCII letters of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
-/* A kind is four letters, digits or spaces, the first a letter. */
+/* A kind is four letters, digits or spaces, and begins with a letter. */
 static int lmc__is_kind_valid(const char *kind)
 {
     unsigned i;
@@ -14266,7 +14260,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What a reader may ignore if it does not know it. */
+/* A reader may ignore an ancillary section that it does not know. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -14283,7 +14277,7 @@ static int lmc__is_known_kind(const lmc__section *section)
            lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
 }
 
-/* Reads a section's header at p: of a kind that is known, or ancillary. */
+/* Reads and checks a section's header at p. */
 LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                                   const lmc__kernels *k)
 {
@@ -14300,15 +14294,15 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
- * lmc__left that they are there. */
+/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
+ * lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-/* Where the next size bytes are. */
+/* Advances over size bytes, and returns where they begin. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -14326,8 +14320,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
- * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
+ * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -14351,7 +14345,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size, at most max, and as many bytes. */
+/* A size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -14363,8 +14357,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
- * of tag. This version knows none; those of an odd tag nobody may pass over. */
+/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
+ * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -14417,36 +14411,36 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
- * that they make.
+/* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
+ * put_files.h writes them.
  *
- * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
- * follow cut that, and may cross from one file to the next. Most streams are one file.
+ * The files of one FILE section, one after another, are a *stream*. The runs that follow the
+ * section cut the stream, and may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * A name is told by what it shares with that of an earlier entry of the section. */
+ * An entry stores only the part of its name that an earlier entry of the section does not have. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
-    size_t stream;    /* that it is a part of, */
-    uint64_t start;   /* and where in that it begins */
+    size_t stream;    /* the number of its stream */
+    uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
+    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
     int is_unread;
     size_t unread_at;
-    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
-     * where all ends. */
+    /* After the first use of its header text (texts.h): where the text of each tensor begins, and
+     * where the last one ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
-    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;           /* the section does not tell the size */
+    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
+    int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
@@ -14454,7 +14448,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* extension records, which this version passes over */
+    int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -14475,7 +14469,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-/* One more stream, without files. */
+/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -14485,7 +14479,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
     return LMC_OK;
 }
 
-/* One more file, of the last stream, of which nothing is known. */
+/* Adds a file to the last stream; all of its facts are zero. */
 static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
@@ -14516,8 +14510,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
- * the first file that does not end before it. */
+/* The number of the file that has byte `position` of the stream, or of the first file after it if
+ * position is the end. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -14531,8 +14525,8 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file lies below the directory that it is restored to. */
+/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file is always below the directory to which it is restored. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, n, start = 0; /* of the component */
@@ -14547,13 +14541,13 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow. */
+/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+ * division has a rest, or the size is too large. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* then the others do not matter */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -14566,9 +14560,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: lmc__append_tensors must take
- * LMC_AUTO for it. */
+/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
+ * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
+ * must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -14576,27 +14570,27 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- a FILE body -- */
 
-/* While the entries of a body are parsed: twice, by the same functions. The first time they are
- * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
- * is known then. The second time they are copied, and compared with each other. */
+/* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
+ * counts them, and checks that they are complete and that their fields are within their limits. The
+ * second pass copies them, and checks the rules that compare entries. */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
-     * of shapes. */
+    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
+     * each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
-    /* Where they go. items: of the tensors' names. */
+    /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
     lmc__item *items;
     uint64_t *words;
     char *chars;
-    /* the path of the file before, or "" */
+    /* the path of the previous file, or "" */
     const char *path;
     size_t path_size;
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Bytes go to the strings. Returns where they begin. */
+/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -14605,8 +14599,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
- * is that of its shape; of others nobody can tell. */
+/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
+ * shape; only other dtypes have the field Size. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -14622,7 +14616,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
         LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* a known dtype is not a string */
             LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
                        memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
@@ -14642,9 +14636,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
- * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
- * reference is the entry so many before; 0: none. */
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
+ * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
+ * overlap. Back: the reference is Back entries before this one; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -14713,8 +14707,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
- * says so, and its tensors. The first bytes of the path are those of the file before. */
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
+ * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -14769,13 +14763,13 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     return LMC_OK;
 }
 
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, in order of falling alignment:
+/* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
+ * one allocation, sorted by alignment:
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
- * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
+ * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -14810,7 +14804,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -14819,8 +14813,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a file, and a nameless file is
- * alone. */
+/* The rules for all files together: no path twice, none below a regular file, and an empty path
+ * only if the snapshot has one file. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -14838,7 +14832,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     return LMC_OK;
 }
 
-/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+/* Adds the next FILE body. If the body is refused, the list stays as it was, except l->paths. */
 LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
@@ -14850,9 +14844,9 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
+/* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+/* The Loss that is written for a tensor; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
 #ifndef LMC_NO_ENCODER
@@ -14861,7 +14855,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
+/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -14874,7 +14868,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share, from a and b on by step: at most 255, and n. */
+/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -14890,10 +14884,10 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
+/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of t smallest; n: entries before it. */
+/* The reference that makes the entry of t smallest. n: number of entries before t. */
 static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
@@ -14919,8 +14913,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
- * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
+ * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -14961,7 +14955,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot express is refused here; the parser checks the rest. */
+/* Refuses only what an entry cannot express. The parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -14982,8 +14976,8 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here (lmc__list_files). */
+/* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
+ * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -15018,25 +15012,25 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
 
 LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
     return lmc__append_file_entry(out, file, 0);
 }
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it.
+/* The header text of a file (spec 4.3): its tensor entries, in the form in which safetensors writes
+ * them into a file's header. It predicts runs of Prediction 2.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
- * that are wanted: so any bytes of it take time in proportion to their number, and that of at
- * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+ * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
+ * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
+ * one byte of a tensor's text of 66,322 bytes (R9-7). */
 
-/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+/* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
 
-/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+/* Output of a text: its bytes [from, to) are copied to dst. at: bytes that were made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;
     uint8_t *dst;
@@ -15065,8 +15059,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
- * stands for its name there. */
+/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+ * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
 {
@@ -15089,9 +15083,9 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
+/* For one tensor. name_size is stored because names may be long and are read in small pieces. */
 typedef struct lmc__text_entry {
-    uint64_t start; /* of its text */
+    uint64_t start; /* of the tensor's text */
     size_t name_size;
 } lmc__text_entry;
 
@@ -15100,7 +15094,7 @@ static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
     return (const lmc__text_entry *)(const void *)f->text_at.data;
 }
 
-/* Finds where the text of each tensor begins; the last entry is where all ends. */
+/* Finds where the text of each tensor begins. The last entry says where the whole text ends. */
 LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
 {
     lmc__text_entry entry;
@@ -15121,7 +15115,7 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
     return LMC_OK;
 }
 
-/* Bytes of the file's header text. */
+/* *size: bytes of the file's header text. */
 static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 {
     if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
@@ -15129,8 +15123,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
- * them. */
+/* Copies bytes [offset, offset + size) of the file's header text, which must have them. Call
+ * lmc__get_text_size first. */
 LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
                                      size_t size)
 {
@@ -15149,38 +15143,38 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* == snapshot/runs.h =========================================================================== */
 
-/* RUN bodies (spec 4.2), both ways. */
+/* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
+/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
+ * it in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
+    uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
+    /* 0: the prediction is zeros. Else 1 plus the number of the item of the base, or of the file if
+     * the prediction is of this snapshot */
     uint32_t base;
 } lmc__segment;
 
-/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+/* A run, as its RUN body describes it. It begins where the previous run of its stream ends. */
 typedef struct lmc__run {
     uint64_t start; /* within the stream */
     uint64_t size;
     size_t block_size;   /* decoded bytes of each block but the last */
     uint64_t n_blocks;   /* at most 2^32 - 1 */
-    size_t stream;       /* its number */
+    size_t stream;       /* number of its stream */
     unsigned prediction; /* LMC__PREDICT_... */
-    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    unsigned conversion; /* enum lmc_conversion, of LMC__PREDICT_OWN */
+    /* its first segment in a buffer for the segments of many runs; LMC__PREDICT_ZERO has none */
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
     int has_records;
 } lmc__run;
 
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+/* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
 static int lmc__is_own_prediction(const lmc__run *run)
 {
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
@@ -15193,7 +15187,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Of a run whose segments were appended to that buffer, which may have moved. */
+/* Sets run->segments again after the buffer that has them may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -15205,7 +15199,7 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
  *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction, sizes within the format's limits. */
+ * Checks that the prediction is known, and that sizes are within the limits of the format. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
     uint64_t block_size;
@@ -15229,8 +15223,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the item or file of the last segment
- * that has one, -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
+ * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -15250,10 +15244,10 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     return LMC_OK;
 }
 
-/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
- * that grows in proportion to the body. They are as many as the body says, and end where the run
- * does, within the stream. Whether what predicts them is there is not checked here. */
+/* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
+ * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * so memory is in proportion to the body. Checks that the segments end where the run ends, within
+ * the stream. It does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -15295,14 +15289,14 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     return LMC_OK;
 }
 
-/* Decoded bytes of a block: the last has what is left. */
+/* Decoded bytes of a block. The last block has the rest. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
 #ifndef LMC_NO_ENCODER
-/* A RUN body. */
+/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;
@@ -15329,8 +15323,7 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 
 /* == snapshot/index_entries.h ================================================================== */
 
-/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
- * grow.
+/* The bodies of the sections INDX (spec 8.2) and BLKS (8.1): their layout, and how they are built.
  *
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
@@ -15341,23 +15334,23 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
- * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, fingerprints.
+ * The *facts* of a file are known only at its end: its size if the section does not tell it, its
+ * CRC, its fingerprints.
  *
- * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
+ * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
+ * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
- * until the file has ended. The entry of a run is made when its blocks are there: then it is known
- * how large they are. */
+/* The bodies while they are built, without metadata. The head stays zero until the end, and the
+ * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
+ * their size. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows; /* the body; that of BLKS */
-    lmc__buffer run_body;      /* of the run at hand */
-    uint64_t limit;            /* on the size of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    size_t facts_at;           /* in entries, of the file at hand */
+    lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
+    lmc__buffer run_body;      /* of the current run */
+    uint64_t limit;            /* on the sum of the sizes of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -15389,7 +15382,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* The blocks of the run at hand, if there is one, are all there. */
+/* Ends the current run, if there is one: all of its blocks were indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -15398,7 +15391,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* The next section, with its body; of an ancillary one only its size counts. */
+/* Adds the next section. Of an ancillary section only the size is used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -15411,13 +15404,13 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its fingerprints. */
+/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
 }
 
-/* Room for the facts of files whose section was the last entry. */
+/* Makes room for the facts of the files of the last FILE entry. */
 static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
                                         const lmc__stream *stream)
 {
@@ -15432,14 +15425,14 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
- * it is told anew before each wave is absorbed. */
+/* Tells the digester where to write the fingerprints of the current file. Call this before each
+ * wave is absorbed, because the place moves when the index grows. */
 static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -15450,7 +15443,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of d's file was absorbed: its facts are known now. */
+/* Writes the facts of a file, all of which was absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -15474,8 +15467,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* items: the names and fingerprints of all files and tensors, which point into the list; then the
- * snapshot's fingerprint, which is made of them. */
+/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
+ * and computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -15488,14 +15481,14 @@ static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__list
 }
 
 typedef struct lmc__metadata_entry {
-    size_t key_at; /* in the keys, NUL-terminated */
+    size_t key_at; /* where in the buffer `keys` the key begins, NUL-terminated */
     const uint8_t *value;
     size_t size;
 } lmc__metadata_entry;
 
-/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. keys NULL: they are only checked. */
+/* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
+ * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
+ * stay where they are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -15526,14 +15519,14 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. Slow, so only if the caller asks.
+/* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
+ * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+ * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
@@ -15545,14 +15538,14 @@ static uint64_t lmc__count_hashes(const lmc__listing *l)
     return n;
 }
 
-/* A body that says what its hashes are. */
+/* Whether the body has hashes of the algorithm that this library knows. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
     static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
+/* -- Snapshot_Hash: the SHA-256 of a canonical text that describes the whole snapshot -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -15570,7 +15563,7 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* hash: the file's first one; the others follow. */
+/* hash: the first hash of the file; the others follow it. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
     unsigned form = 0;
@@ -15590,8 +15583,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
- * count. */
+/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15603,8 +15595,8 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+ * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
                                                     const uint8_t *metadata, uint32_t n,
@@ -15620,7 +15612,7 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
+    lmc__sort_items(item, l->n_files); /* paths are unique, so fingerprints are not compared */
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC content 1", 14);
     lmc__sha256_number(&sha, l->n_files, 8);
@@ -15631,8 +15623,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
- * is of them and of this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and that
+ * its Snapshot_Hash is right. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -15647,29 +15639,29 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the
+ *                                        header with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -15678,16 +15670,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -15696,10 +15688,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -15724,7 +15715,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -15734,13 +15725,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -15751,8 +15742,9 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
- * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+/* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
+ * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
     const lmc__item *const items = lmc__get_item(o, 0);
@@ -15776,9 +15768,9 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
- * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
+ * several, the item in the file of that path comes first: an optimizer's states have the names of
+ * the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -15788,19 +15780,19 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found ? found : lmc__find_part(o, &part, dtype);
 }
 
-/* -- tensors whose names got another prefix -- */
+/* -- tensors whose names have another prefix in the base -- */
 
-/* Wrappers put something before the names of all tensors, or take it away:
+/* Some programs add a prefix to the names of all tensors, or remove one:
  *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot: sorted by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. What comes before an end is short. */
+ * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
+ * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
+ * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+/* Compares names read backwards. If one name ends with the other, the longer comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -15827,7 +15819,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
+/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -15843,11 +15835,11 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* So many names with one end are looked at. */
+/* At most so many names with the same end are compared. */
 #define LMC__MAX_ENDS 64u
 
-/* Of the base's tensors with that end the one that is like t, if there is only one: its number,
- * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
+/* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
+ * several. *n: how many tensors have this end, of any type. */
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
@@ -15859,7 +15851,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
-        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        const size_t before = item->size - wanted.size; /* letters before the end */
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
@@ -15870,8 +15862,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
- * end has two parts at least: too many tensors are called "weight". */
+/* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
+ * 0. The common end has at least two parts: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -15887,8 +15879,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -15901,7 +15893,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -15919,9 +15911,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -15942,7 +15934,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -15954,8 +15946,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -15971,7 +15963,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -15984,8 +15976,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -16007,8 +15999,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -16030,9 +16022,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -16044,10 +16036,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);
@@ -16065,20 +16057,20 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* What random access may cost, and what it remembers so that it costs less.
+/* Bounds the work of random access, and caches decoded bytes so that it does less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
- * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
+ * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
  *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
+ *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
+ *    from front to back, at up to four places in turns, decode each block once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
- *    lowest, so the bound holds for the chain. */
+ *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
+ *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
+ *    the first base, so the bound holds for the whole chain. */
 
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes. */
+/* A window holds one block of which a request needed only a part. It grows up to this size while
+ * neighbours are read one after another. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -16086,7 +16078,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 typedef struct lmc__window {
     size_t stream;
     uint64_t start;
-    uint64_t used; /* when it was used last */
+    uint64_t used; /* time of the last use, by lmc__windows.now */
 } lmc__window;
 
 typedef struct lmc__windows {
@@ -16096,8 +16088,8 @@ typedef struct lmc__windows {
 } lmc__windows;
 #define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
- * has it. */
+/* Finds the byte `offset` of the stream in a window. *size: in: bytes wanted; out: bytes that the
+ * window has from there. NULL: no window has that byte. */
 static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
                                        size_t *size)
 {
@@ -16115,9 +16107,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
- * the others; else the one that was not used for longest. *follows: how many bytes it has that end
- * there. */
+/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
+ * not displace the others; else the least recently used one. *follows: bytes that the window has up
+ * to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -16136,14 +16128,14 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
+    int is_started; /* the last request was not alone: `left` is kept */
+    int is_running; /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -16152,9 +16144,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
- * it may; those that a decoder makes on the way through a file share what they may cost. Returns
- * whether it is to be ended: it is the outermost. */
+/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
+ * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
+ * request is the outermost: the caller then ends it with lmc__end_work. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -16178,25 +16170,25 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
- * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+/* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
+ * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
+ * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
+ * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
+ * window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
 
 typedef struct lmc__reach {
-    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
-     * the block, plus 1; 0: none */
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
+     * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* for what is asked for from front to back; for the blocks that one request wants */
+    /* since the start; for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
-    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+    uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;
 
-/* Looks a block up, and makes it the latest; returns whether it was there. */
+/* Looks up a block, and makes it the latest. Returns whether it was in the list. */
 static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
 {
     unsigned i = 0;
@@ -16209,8 +16201,9 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
- * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+ * counted. Predictions with the same `request` are read at once. Only the first and the last block
+ * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
                           uint64_t request)
 {
@@ -16237,16 +16230,16 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 /* == snapshot/writer_plan.h ==================================================================== */
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+/* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
- * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
- * tensors are AUTO.
+ * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
+ * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
  * What predicts them:
  *
@@ -16259,27 +16252,28 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends only on descriptions, so the pieces in which a file comes do not change the
- * output. */
+ * The plan depends only on the descriptions of files. So the output does not depend on the pieces
+ * in which the caller writes a file. */
 
-/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+/* The longest run: a multiple of every block size, with fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* The blocks of a sparse delta are 2^1 times as large as those of others. */
+/* Log2 of the factor by which the blocks of a sparse delta are larger than others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
- * number, since each tensor has its own statistics. */
+/* Log2 of the elements of a block in a run of several tensors without a prediction: half the usual
+ * number, because each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
- * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
+/* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
+ * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
+ * once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
- * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
+ * they are whole elements and at most this size: two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
- * two gaps is coded with them. MAX_GAPS sizes are remembered. */
+/* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
+ * between two gaps is coded with them. The last MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -16291,76 +16285,76 @@ typedef struct lmc__gap {
 } lmc__gap;
 
 struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+    lmc__buffer body; /* of the section that is being written */
+    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
      */
     lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* the segments of the run at hand; its section, written before its first block */
+    /* the segments of the current run; its section, which is written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
-     * unknown */
+    /* bytes of the file that are in no job yet: the start of a block, or of a run if the size of
+     * the file is unknown */
     lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    /* lmc_quantizer *, of copied files (copy.h); the writer frees them */
     lmc__buffer quantizers;
-    /* small files that wait to be written together (writer_groups.h): their bytes, one after
-     * another; CRC and fingerprint of each */
+    /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
+     * fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
-     * content; and the block that was read back, number read_block */
+    /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
+     * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    uint64_t offset;        /* bytes that were written, or wait in parts */
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
-    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
-    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
+    lmc__origin origin;   /* reads predictions; its read_back is lmc__read_written */
+    uint64_t read_block;  /* number of the block in block_read, plus 1; 0: none */
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* the cost of reading all predictions so far */
-    /* the last gaps, each of another size; a new one replaces the oldest */
+    /* the last gaps, all of different sizes; a new gap replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-    size_t n_waiting; /* how many files wait, the last of the listing */
-    int in_group;     /* they are being written */
-    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: it lacks one of the files, so it cannot be overwritten */
+    size_t n_waiting; /* files that wait: the last files of the listing */
+    int in_group;     /* 1: the waiting files are being written */
+    int is_callers;   /* 1: the bytes to code are in the caller's memory, and may change */
+    /* 1: the base lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
-    /* the file at hand, in the listing */
+    /* the current file, in the listing */
     int in_file, is_waiting;
     lmc_file *file;
-    uint64_t left;                /* bytes of it that are still to come, at most */
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    uint64_t left;                /* bytes of the file that may still come */
+    enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
-    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    uint64_t position; /* bytes of its stream in runs that have begun */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
+    /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
-    /* the run at hand; where it is from: */
+    /* the current run, and how it is coded */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors; its blocks are smaller */
-    uint64_t run_left;              /* bytes of it that are in no job yet */
-    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    int is_shared;                  /* several tensors share the run; its blocks are smaller */
+    uint64_t run_left;              /* bytes of the run that are in no job yet */
+    uint64_t wave_start;            /* where in the stream the planned wave begins */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* Whether the file at hand ends when the caller says so. */
+/* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
 }
 
-/* -- what was written, as it can be read back -- */
+/* -- reading back what was written -- */
 
 /* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
@@ -16371,8 +16365,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
- * a second moment, and not parts of elements. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
+ * the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16388,14 +16382,14 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run, and the number of its first block in the snapshot. */
+/* A run; number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
     size_t block_size;
 } lmc__written_run;
 
-/* The number of the block that has that byte of a stream, and where it lies. */
+/* The number of the block that has byte `position` of a stream. *block: its range. */
 static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
                                 lmc__range *block)
 {
@@ -16408,7 +16402,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* Whether the bytes of this snapshot that predict the run are already encoded. */
+/* Whether the bytes of this snapshot that predict the run were already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -16422,8 +16416,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
- * has them quantised. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
+ * quantised if the tensor is quantised in the snapshot. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -16450,8 +16444,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
- * whole blocks, whose CRCs are known. */
+/* The origin's read_back; user: the writer. It reads whole blocks, to check by their CRCs that the
+ * bytes are those that were encoded. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -16484,8 +16478,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
- * generation. If it needs a second moment, the tensor has that as its twin. */
+/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
+ * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -16501,11 +16495,11 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
- * text may be in the bytes before the first tensor, these are held in memory. */
+/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
+ * the bytes before the first tensor may contain the header text, they are kept in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
     uint64_t before, size;
     size_t i;
     w->position = w->next = w->header_size = 0;
@@ -16530,16 +16524,16 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 
 /* -- predictions -- */
 
-/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
- * tensors. */
+/* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
+ * between tensors. */
 typedef struct lmc__unit {
     const lmc_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
- * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
+/* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
+ * group: file) where the search begins; becomes that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -16566,15 +16560,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
+/* What predicts a unit: fields of a RUN body and of a segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t base; /* 0: by nothing */
+    uint32_t base; /* 0: there is no prediction */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
- * twin. */
+/* The prediction by a twin. Its base is 0 if the twin cannot be read back. size: of the tensor or
+ * file that has the twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -16595,7 +16589,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -16620,8 +16614,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
- * to that. */
+/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -16631,7 +16624,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
+/* Each quantised block has a table, so quantised blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -16641,8 +16634,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
- * conversion, too (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+ * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16653,7 +16646,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* Whether a run that t shares with others ends behind t. */
+/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -16661,16 +16654,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
- * that follow and are coded alike. */
+/* Begins a run with tensor t. Returns where the run ends: after t, or after the last of the small
+ * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
-     * segments are refused (R4-47). */
+    /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
+     * Such segments would be refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -16698,7 +16691,7 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+/* If the bytes before the first tensor contain the header text, plans their run. Else plans
  * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
@@ -16729,8 +16722,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
- * at offset is remembered. */
+/* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
+ * remembers the one at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16745,8 +16738,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
- * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
+/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
+ * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -16773,7 +16766,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* Plans the run that begins with unit u, of a known size. */
+/* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -16787,7 +16780,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         size_t i = w->next;
         w->run.prediction = by.kind;
         w->run.conversion = by.conversion;
-        while (u.end < all) { /* of a group */
+        while (u.end < all) { /* the files of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
             if (by.kind != w->run.prediction) break;
@@ -16798,8 +16791,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
- * (work.h). */
+/* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
+ * segment gets none. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16812,20 +16805,20 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which cannot do without */
+            !w->quant) /* which needs its prediction */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
- * the unit begins. */
+/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
+ * unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
+    for (i = 0; i < n && at < stop; i++) { /* the part begins at start <= at */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -16839,13 +16832,13 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_p
     return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a run that is predicted: one for each unit, or several. */
+/* Appends the segments of a predicted run: one or several for each unit. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
     const uint64_t end = w->position + w->run.size;
     uint64_t at, stop;
     size_t i = w->next;
-    w->reach.request = UINT64_MAX; /* blocks are counted from 0 in each run */
+    w->reach.request = UINT64_MAX; /* no request: blocks of each run are counted from 0 */
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
@@ -16868,9 +16861,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
- * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
- * run has whole elements; the next run, of bytes, takes a rest. */
+/* Plans the run of the next bytes. data has at least one byte, and at least header_size bytes.
+ * available: bytes of the run, if the file's size is unknown. Except in a group, a run has whole
+ * elements; the next run, of bytes, takes the rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -16891,10 +16884,10 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
         if (run->size < width) w->dtype = LMC_AUTO;
         else run->size -= run->size % width;
         if (w->dtype == LMC_AUTO && run->size > 4096)
-            run->size -= run->size % 8; /* so that every block can be split at any width */
+            run->size -= run->size % 8; /* so that blocks have whole elements of any width */
     }
     if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+        return LMC_ERR_ARGUMENT; /* its second moment was not written before */
     run->block_size = lmc__choose_block_size(w);
     if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
         LMC__TRY(lmc__plan_segments(w));
@@ -16904,7 +16897,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
 
 /* == snapshot/writer_blocks.h ================================================================== */
 
-/* The writer's way from bytes to blocks in the sink.
+/* How the writer makes blocks from bytes and hands them to the sink.
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
@@ -16914,18 +16907,18 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
- * RUN section says how many bytes follow.
+ * The caller's memory may change while it is coded; each block is then still consistent
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
+ * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
- * order, with gaps, and are written as parts. A run's section stands before its first block
- * (head_size). */
+ * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
+ * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
+ * block (head_size). */
 
-#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
 
-/* Straight to the sink, behind what waits to be written. */
+/* Writes directly to the sink, after the parts that wait. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -16935,8 +16928,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
+ * come before the section. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16945,7 +16938,7 @@ static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lm
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+/* Writes body as a section, and adds its entry to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     const uint64_t size = body->size;
@@ -16965,13 +16958,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes are compared with the prediction. */
+/* So many pieces of so many bytes of a block are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block, which is at data, has changed. Headers, tables and classes are most of what such a
- * block takes beside its changes. The section of the run is not written yet. */
+/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
+ * first block, at data, have changed. In such blocks headers, tables and classes are large compared
+ * with the changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16993,9 +16986,9 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
-/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots
- * become parts, to be written with the next wave, without the gaps between them. */
+/* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
+ * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
+ * which are written with the next wave. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -17003,7 +16996,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
-    /* so that no step waits long */
+    /* so that reading takes no longer than coding */
     c->read_portion = c->out[c->out_number].size * c->read_per_coded;
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
@@ -17012,7 +17005,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        if (block_job->n_pieces) /* the index has grown */
+        if (block_job->n_pieces) /* the index may have moved */
             lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
@@ -17035,7 +17028,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
+/* Begins the run of the next bytes (lmc__plan_run). */
 LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
                                                 size_t available)
 {
@@ -17055,15 +17048,14 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
                                                                       : LMC_OK;
 }
 
-/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
- * for the headers of many small blocks, and for sections of runs unless they are long. */
+/* Makes room in `out` for the whole wave, because jobs point into it. A sixteenth is added for the
+ * headers of many small blocks, and for RUN sections that are not long. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + (head_size & ~(size_t)4095)));
-    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
-     * that have none. */
+    /* A prediction is not larger than its slot, so this is enough for all runs of the wave. */
     if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -17071,12 +17063,12 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is
- * encoded. Its prediction is read now: workers never call callbacks of the base. */
+/* Makes a job from the next block of the run, of size bytes. data must stay until the wave is
+ * encoded. The prediction is read now, because workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const uint64_t at = w->run.size - w->run_left; /* where the block begins in the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
@@ -17090,7 +17082,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17104,7 +17096,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else a twin that has changed predicts nothing */
+        /* else the twin has changed, and predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -17121,7 +17113,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) /* the run is of one tensor, or a part of it */
+    if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
@@ -17130,8 +17122,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
- * less than a block. data must stay until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs when needed. *rest: bytes at the end that make no
+ * whole block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -17153,12 +17145,12 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+/* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that
- * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
- * where they are. The rest waits in carry; or, if it is at most `room`, before what is read next,
- * and is written again with that: *kept is its size. */
+ * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
+ * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
+ * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
+ * read instead, to be written again with that; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17185,7 +17177,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* of a header whose last block goes on behind it */
+        /* the header's last block continues after it */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -17216,9 +17208,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer that has LMC__PORTION_ROOM more: behind room for what is
- * left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31 bytes
- * above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
+/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
+ * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
+ * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
@@ -17226,7 +17218,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Spans are waves, so that their bytes are in caches; smaller ones would often cut blocks. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
+ * cut blocks often. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -17253,7 +17246,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size, before = kept;
-        c->read_portion = c->read_size; /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first span, or the bytes that no step has read */
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
@@ -17273,29 +17266,29 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
 
 /* == snapshot/writer_groups.h ================================================================== */
 
-/* Small files, several of which share a FILE section and runs (spec 4.1).
+/* Groups of small files, which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
- * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
- * sizes, so small files wait in memory:
+ * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
+ * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
+ * sizes of all files, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group, and absorbed
  *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base files wait only from the first one on that the base does not have. */
+ * A group cannot be restored over the base, because its blocks may have bytes of several files
+ * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
 
-/* A group is written when it has so many bytes, or files. */
+/* A group is written when it has this many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
- * (whose runs begin where they do), and its bytes are to be coded as any others. */
+/* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
+ * twin and no dtype. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -17330,7 +17323,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    /* Their streams become one. They keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
@@ -17367,25 +17360,25 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* == snapshot/writer.h ========================================================================= */
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
- * is written once and in its order, so any sink will do. The calls, in the order in which they are
- * legal:
+/* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
+ * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
+ * sink will do. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
- *               ^---------- once or more often, no two at once ---^
+ *               ^---------- once or more often, one at a time ----^
  *
- * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 1 and 4), while the index grows in memory:
+ * Metadata may be added at any time before finish. free may be called at any time. What the calls
+ * write (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. */
+ * w->offset is the place of the next byte in the file; bytes before it may still wait for the
+ * sink. */
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
- * the options point to is the caller's; the options themselves are copied. The base's fingerprint
- * is computed now; its bytes are read only where a tensor has the same name. */
+/* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
+ * The options are copied, but not the objects to which they point. The base's fingerprint is
+ * computed now. Its bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17427,8 +17420,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
- * trailer. The sink is the caller's, and is not closed. */
+/* May be called at any time, even within a file: then the output has no trailer, so it is no LMC
+ * file. Does not close the sink, which belongs to the caller. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
 #ifndef LMC_NO_QUANTIZE
@@ -17447,15 +17440,14 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Words of a struct of the caller that mean nothing yet. */
+/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
-/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. */
+/* Begins a file. The description is written as a FILE body and parsed by the function that readers
+ * use: what a reader would refuse is LMC_ERR_ARGUMENT here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -17492,8 +17484,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. */
+/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
+ * bytes that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -17509,7 +17501,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
+/* Whether a key starts with "lmc." but has no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -17521,7 +17513,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
+/* Keeps an entry in the form of the index (spec 8.3). lmc__finish_writer sorts the entries. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -17542,7 +17534,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
                                         size_t size)
 {
-    const uint64_t body_size = size; /* which may be less than the format's limit can be */
+    const uint64_t body_size = size; /* a size_t may be too small for the limit below */
     if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
         !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
         return LMC_ERR_ARGUMENT;
@@ -17568,8 +17560,8 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
- * w->metadata, so the entry begins 8 bytes before it. */
+/* Copies the metadata entries to w->carry, sorted by key. An item's name points to the key in
+ * w->metadata, so the entry begins 8 bytes before the name. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -17590,7 +17582,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The section of hashes, by the metadata, sorted. */
+/* Writes the section of hashes. The sorted metadata must be in w->carry. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
@@ -17603,8 +17595,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
- * the items out of the entries (spec 7.2), before the metadata is there. */
+/* Writes the table of blocks, the index and the trailer. A file that has a trailer is complete. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t trailer[LMC__TRAILER_SIZE];
@@ -17637,7 +17628,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
+/* The first error stays: every later call returns it, without evaluating `call`. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -17669,7 +17660,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
+/* w->offset includes the coder's parts (pipeline.h), which the sink has not got yet. */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -17685,21 +17676,21 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
 
 /* == snapshot/arrays.h ========================================================================= */
 
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
+/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+ * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * by falling width of the dtype, then by name: so all data is aligned. */
-/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
- * each. */
+ * sorted by falling width of the dtype, then by name, so that all data is aligned. */
+/* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
+ * each key is compared with all others. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
+/* Whether s is valid UTF-8 (RFC 3629): no surrogates, no overlong forms, nothing above U+10FFFF.
+ * The range low .. high of the second byte excludes all of these. A zero byte ends the string, and
+ * is never in that range. */
 static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
@@ -17726,9 +17717,9 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
- * tensors in such a file (spec/foreign-bases.md). */
+/* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
+ * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
+ * tensors in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -17749,12 +17740,12 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
     lmc__buffer name;    /* of the last tensor, escaped */
     lmc_file file;
 } lmc__array_file;
 
-/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+/* Whether the description is complete, and the size is a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
@@ -17765,8 +17756,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
+/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
+ * neighbours; the writer refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -17785,8 +17776,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
- * it. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
+ * few. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -17803,7 +17794,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* All but the data; offsets of tensors count from the start of the file in the end. */
+/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
+ * start. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
@@ -17882,77 +17874,77 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
- * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+ * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
+ * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
+ * from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
- * is cut by the end of one buffer is moved in front of the data in the other:
+ * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
+ * buffer cuts a block, its first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
- * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
- * end of a stream, or of what done_size covers. Blocks
- * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
- * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
+ * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
+ * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
+ * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
+ * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
+ * are called between waves.
  *
- * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
- * sizes and fingerprints are known to be right only at the end, by the index. */
+ * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
+    lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* at the end: names and fingerprints of everything */
-    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
-     * restored */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
+     * files */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
+    /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
-     * be copied before them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
+     * copied in front of them */
     int is_next_read;
     size_t next_room;
-    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
-     * before it is read to */
+    /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
+     * it gets new bytes */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
-    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__listing listing;             /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    lmc__index_builder index;         /* builds what the INDX section must be */
+    lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
     int is_check;
     enum lmc_status unread;
 
-    /* -- the stream of files at hand: the last that is listed -- */
-    uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
-     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
+    /* -- the current stream of files: the last in the listing -- */
+    uint64_t position; /* bytes of the stream in runs so far */
+    /* Numbers of files: blocks of planned_file are being planned, bytes of `file` are being
+     * written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
-    /* -- the wave at hand -- */
+    /* -- the current wave -- */
     size_t largest; /* decoded bytes of the largest block of the run */
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
- * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
+/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
+ * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -17960,7 +17952,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* The next file of the stream begins: number r->file. */
+/* Begins file number r->file, the next of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -17970,8 +17962,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
- * of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the built index to
+ * those in `entries`, or to zero if entries is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -17982,7 +17974,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* The file is decoded. It must be written before the caller is told that it is complete. */
+/* Ends the file, all of which was decoded. Writes all parts before it calls end_file. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -18003,15 +17995,15 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last such end are written now. */
+/* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
+ * in them, the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
-        size_t size = 0; /* of those pieces that are the file's */
+        size_t size = 0; /* of the pieces of this file */
         lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
@@ -18025,9 +18017,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
- * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
- * are written at once. */
+/* Decodes the planned wave, which may be empty. At the same time it writes the bytes of the
+ * previous wave, and reads on if the other buffer is free. Without threads, decoded bytes are
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18043,9 +18035,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
-        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* it has nothing to keep */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* then size fits into a size_t */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -18059,20 +18051,19 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
- * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
- * stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
+ * end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+    /* lmc__decode_wave also reads, unless the other buffer has blocks of the wave. Then a second,
      * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* it was made for smaller blocks */
+    if (left > r->next_room) { /* the room was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -18088,8 +18079,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
- * pointers into `out` and its number may change. */
+/* Makes sure that size bytes are at r->at; fewer only at the end of the stream. It may decode a
+ * wave, so pointers into `out`, and out_number, may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -18104,7 +18095,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there, and stay until more are fetched. */
+/* Takes the next size bytes, which must be there. They stay until the next fetch. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -18112,8 +18103,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
- * and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
+ * body is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -18133,7 +18124,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
+/* Takes an ancillary section. Keeps only the section of hashes, and only with check_hashes. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -18149,9 +18140,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
- * files could not be written. */
+/* Takes a FILE section. Everything is checked before begin_file is called. The built index has room
+ * for facts that are not known yet. In place, each stream must be one file: a block of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -18167,7 +18158,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
-            return LMC_ERR_LIMIT; /* before the caller makes room for it */
+            return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -18175,7 +18166,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* The stream ends: no run of it follows. Its last files may have no bytes. */
+/* Ends the stream: it has no more runs. Its last files may be empty. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -18197,17 +18188,17 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* a run ends within its stream, so there are more files */
+        if (size != 0) /* a run ends within its stream, so there is another file */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
- * decoded. unread: LMC_OK, or why there is no prediction.
+/* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
+ * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; none may be half written. Such blocks
- * are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Such
+ * blocks are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18231,19 +18222,19 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
+    out = &c->out[c->out_number]; /* may be the other one now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
+    LMC__PREFETCH(r->at); /* that header says where the next block is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->file_offset = run->start + offset; /* of a stream that is one file */
+    block_job->file_offset = run->start + offset; /* used if the stream is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -18259,8 +18250,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
- * its base cannot read back its own bytes either. */
+/* LMC_OK, or why the predictions of a run cannot be read, which is allowed if nothing is written.
+ * Without its base a delta cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -18270,8 +18261,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
- * was given, so all blocks so far are decoded and written before its first prediction is read. */
+/* Takes a RUN section and its blocks. A run that refers to its own snapshot reads back bytes that
+ * write() got. So all earlier blocks are decoded and written first. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -18313,10 +18304,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
- * CRCs
- * and fingerprints of files that could not be decoded. */
+/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
+ * decoded it gives the CRCs and fingerprints. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18363,7 +18353,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Restores the whole stream. No byte may be left behind its trailer. */
+/* Restores the whole stream. No byte may follow the trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -18447,23 +18437,23 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
- * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
- * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
- * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
- * proportion to the size of the index, which the caller limits, and time to n log n. */
+/* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
+ * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
+ * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
+ * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
+ * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
-     * section is lost) */
+    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
+    /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
+     * is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, by its row in BLKS: where it begins, its encoded size. */
+/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -18475,14 +18465,14 @@ typedef struct lmc__ancillary {
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* of all runs: how many rows; where BLKS begins */
+    /* rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -18513,7 +18503,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Segments of all runs, when there will be no more of them. */
+/* Sets the segments of all runs, when all of them were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -18521,12 +18511,12 @@ static void lmc__settle_runs(lmc__tables *t)
     for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
-/* While the entries of an index are parsed. */
+/* The state while the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
     lmc__cursor c;     /* what is left of the body */
     unsigned features; /* of the file */
-    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t offset;   /* where in the file the next section must begin */
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
@@ -18537,8 +18527,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
- * complete. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
+ * the stream before it. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18556,7 +18546,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
             LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
-            stream->size = file->size; /* it is the only one of its stream */
+            stream->size = file->size; /* the stream has no other file */
         }
         file->crc = lmc__take32(&x->c);
         lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
@@ -18565,7 +18555,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -18624,9 +18614,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
- * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
- * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
+/* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
+ * entries. items: a scratch buffer. Does not check the base and the predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -18664,26 +18654,26 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, and nothing else.
+/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
- * is asked for one part of a block after another. It then decodes to a *window*, which answers the
- * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
- * so its buffers must be free while a prediction is read.
+ * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
+ * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
+ * reader gets requests for one part of a block after another. It then decodes the block to a
+ * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
+ * may share one coder, so its buffers must not be in use while a prediction is read.
  *
- * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
+ * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
-    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
-     * several runs */
+    /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
+     * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is read whole; the section of hashes, after the first request */
+    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
+    /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
+    /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -18691,20 +18681,20 @@ struct lmc_reader {
     /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
+    lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
+    int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
+    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* how many snapshots share this meter, as far as is known; this one is counted */
+    /* snapshots that share the meter, as far as is known, this one included */
     uint64_t n_links;
-    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
+    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
     lmc__digester *digester;
-    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
+    /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the larger one, which begins with this */
+    size_t struct_size;                     /* of the struct that begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -18728,8 +18718,8 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* The first request reads this many bytes of the file's end, since the source may be far away. They
- * hold the index of about a thousand tensors. */
+/* The first request reads this many bytes at the end of the file, because each request to a remote
+ * source is slow. They have the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
@@ -18746,7 +18736,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Fills a buffer with bytes of the source alone. */
+/* Fills a buffer with these bytes of the source, and nothing else. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -18757,7 +18747,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same for the held bytes. After an error none are held. */
+/* Fills r->held in the same way. After an error it is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -18765,15 +18755,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The most bytes of index that the caller wants in memory. */
+/* The caller's limit on bytes of index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
- * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
- * files these are the rows. */
+/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
+ * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
+ * most files these are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -18805,9 +18795,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
- * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
- * the places. */
+/* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
+ * second half of the new room. The first half gets the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -18853,9 +18843,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
- * all the same: the error comes when they are used. */
+/* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
+ * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
+ * can still be opened; the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -18874,10 +18864,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
- * the rows. A second one takes what lies before the tail of a large index. The header itself is
- * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
- * file may be. Nothing may lie between what header, index and trailer describe. */
+/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
+ * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
+ * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
+ * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -18912,8 +18902,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
- * stream. NULL: there is no such file, or it has fewer bytes. */
+/* Returns the stream of a file. *offset becomes the place in the stream. NULL: there is no such
+ * file, or it lacks bytes [*offset, *offset + size). */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -18925,9 +18915,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
- * gives first_run. */
+/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
+ * that begins there or before. In salvage, with gaps, that run may end before position. For a
+ * stream without runs: first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -18937,11 +18927,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
+/* The most encoded bytes of one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
- * with is_end where it ends. At an end of the run no rows are needed. */
+/* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
+ * begins or, with is_end, ends. Both ends of the run are known without the rows. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -18956,8 +18946,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
- * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
+/* Prepares for reading bytes [offset, offset + size) of a stream. If they are in several runs, one
+ * request reads the encoded bytes of the first runs, up to LMC__FETCH_SIZE. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -18980,11 +18970,11 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
         if (next - from > LMC__FETCH_SIZE) break;
         to = next;
     }
-    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* one run: not held */
 }
 
-/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
- * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
+/* Bytes [offset, end) of run `number` are wanted at dst. n blocks, from number `first` on, are read
+ * at once. head: size of block `first` if only a part of it is wanted; else 0. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -18998,15 +18988,15 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
     return &r->base[run->prediction == LMC__PREDICT_OWN];
 }
 
-/* The predictions of the blocks that are fetched:
+/* Reads the predictions of the n blocks:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
- * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
- * neighbours are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded.
+ * That of the first or last block is read to a buffer if only a part of it is wanted. So the
+ * predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19028,8 +19018,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
- * the same number and size. */
+/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+ * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -19041,7 +19031,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
+/* A task; arg is the reader. With parallel_reads each task reads its own block. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -19049,7 +19039,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__job *const job = &block_job->job;
     const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
-    if (r->options.parallel_reads) /* src is in the coder's buffer */
+    if (r->options.parallel_reads) /* src points into the coder's buffer */
         job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
@@ -19061,8 +19051,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
- * in c->in[0], or will be, with parallel_reads. */
+/* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
+ * c->in[0], or with parallel_reads the tasks read them to there. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19089,7 +19079,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* a block of several pieces is read again */
+        /* a block of several pieces is read again, for their sums */
         job->streaming = lmc__no_streaming;
         job->streaming.is_on =
             x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
@@ -19100,9 +19090,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
- * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
- * wave. has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run, at least a wave of blocks at once. Predictions are
+ * read first, since they may need the coder's buffers; then the encoded bytes, which are decoded
+ * wave by wave. has_code: the encoded bytes are in c->in[0] already. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -19142,8 +19132,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and shows where its blocks are. */
+/* The read_run for intact files. If the whole run is wanted, and is not too large, one request
+ * reads its encoded bytes, in which the headers tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -19159,17 +19149,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
     return status;
 }
 
-/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
- * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
- * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
- * damaged, the block is read alone. */
+/* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
+ * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
+ * each block once, and a single request costs only one block. If a neighbour is damaged, the block
+ * is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -19191,13 +19181,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
- *  - they are in a window;
- *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are;
- *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage). */
+ *  - a window has them: they are copied;
+ *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
+ *    directly to out;
+ *  - else a window is filled, beginning with the block of the first byte.
+ * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -19224,7 +19214,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* they are found there now */
+            part = 0; /* the next turn finds them there */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -19233,7 +19223,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
+/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -19252,9 +19242,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
- * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
- * that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, because
+ * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+ * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -19274,8 +19264,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
- * the index. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
+ * are those of the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -19303,7 +19293,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
+/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -19324,14 +19314,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* If the tensor is the reader's own, its fingerprint must be that of the index. */
+/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -19339,7 +19329,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* there is none to compare with */
+    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)
@@ -19355,7 +19345,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without reading anything: files and metadata. */
+/* What a reader tells from its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -19408,11 +19398,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
- * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
- * are "". */
+/* Finds files and tensors by name. The first search sorts the names. Names are unique within a
+ * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
+ * their paths are lost. */
 
-/* Every file of a base, or of the reader as one, by its path. */
+/* Every file of a base (or of a reader, used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -19424,7 +19414,7 @@ static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
     return LMC_OK;
 }
 
-/* Fills names (every tensor, by name and file) and paths (every file). */
+/* Fills r->names (every tensor, sorted by name and file) and r->paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const lmc_base self = lmc_reader_base(r);
@@ -19440,11 +19430,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
+    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
 }
 
-/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
- * behind it has that name, too. */
+/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
+ * after it has the same name. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -19486,17 +19476,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage) is
- * a reader with more behind it:
+/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
+ * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So a pointer to it is a pointer to a reader. read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra do what differs. */
 
-/* Allocates struct_size bytes: a reader, and what is behind it. open: finds the tables. After an
- * error the reader is freed as always: everything in it is zero, or valid. Readers of a chain are
- * used one at a time, so the caller may let one lend its coder, of several MiB, to the others. */
+/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
+ * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
+ * one at a time, so one may lend the others its coder of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -19524,7 +19514,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one request counts for the whole chain */
+    /* the base's meter, if the base is a reader: one budget for the whole chain */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -19547,8 +19537,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* What a salvage adds is freed before the reader, since both are one allocation. struct_size is
- * kept because LMC_REALLOC wants the size of what it frees. */
+/* free_extra frees what a salvage added, before the reader, since both are one allocation.
+ * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -19564,12 +19554,12 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
- * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
- * move, so it must not be read by another thread. */
+/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
+ * these only point. A write to the sink may move the data, so no other thread may read it
+ * meanwhile. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
- * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
+/* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
+ * LMC_ERR_MEMORY the bytes that were written before are still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19589,8 +19579,7 @@ static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *ds
     return LMC_OK;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an
- * error. */
+/* Reads from position on. A position beyond the end is an error of the caller: LMC_ERR_READ. */
 static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -19607,21 +19596,21 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* Of what is there now: a source has a size from the start, and does not see what is appended. */
+/* A source of the bytes that are there now. It does not see what is appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
-/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
+/* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
-/* It can be used again. alloc_user stays, as the caller has set it. */
+/* The lmc_memory can be used again. alloc_user stays. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -19699,10 +19688,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -19718,20 +19707,20 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
- * trailer. About 450 bytes with one tensor without a name. */
+/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
+ * trailer. One tensor without a name takes about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
- * index for each. */
+/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
+ * index. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
- * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
+ * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
  * a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
@@ -19792,7 +19781,7 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 }
 #endif
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -19805,7 +19794,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -19862,11 +19851,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -19887,7 +19876,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
@@ -19904,7 +19893,7 @@ static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
     const lmc_sink sink = lmc_stdio_sink(f->part);
     const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_source source;
-    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* tells the size */
     if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
     return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
 }

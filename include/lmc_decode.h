@@ -822,30 +822,30 @@ enum {
 /* == kernels/types.h =========================================================================== */
 
 /*
- * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
- * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
- * byte by byte.
+ * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
+ * the same ones, byte by byte.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
- * kernels may read, and where they write a list also write, that far beyond it, so that the last
- * vector needs no care. Everything else is read and written exactly.
+ * kernels may read that slack, and write it where they write the list, so the last vector is no
+ * special case. All other memory is read and written exactly: not a byte more.
  *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
- * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
- * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
+ * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 
-/* A case of a switch: `statement` with a constant of that name. Then the break. */
+/* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
 #define LMC__WITH(name, constant, statement)                                                       \
     {                                                                                              \
         const unsigned name = constant;                                                            \
         statement;                                                                                 \
         break;                                                                                     \
     }
-/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
- * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+/* `statement` with the constants has_left and has_right: whether that side of a node is a list that
+ * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -856,14 +856,14 @@ enum {
     else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
     else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
     else LMC__WITH_SIDES(0, 0, statement)
-#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+#define LMC__LINE 64u /* bytes of a cache line on most machines */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * looked at. */
+ * used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -877,17 +877,17 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows about the memory around its block, and about its readers. */
+/* How a decoding kernel writes its block, what it fetches meanwhile, and a sum that it computes. */
 typedef struct lmc__streaming {
-    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
-                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
-    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    int is_on; /* the whole output is too large to stay in the caches: dst is written by streaming
+                  stores, which bypass them. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: it is fetched meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
     uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
-/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+/* A plane that join_root has still to merge; `row` is a list for the work. */
 typedef struct lmc__merged {
     unsigned plane;
     uint8_t *row;
@@ -895,10 +895,10 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined from. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
-    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
     enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
@@ -915,7 +915,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 5.2). */
+/* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -941,8 +941,8 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
- * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+/* What has changed in a sparse block, for each class: the numbers of the elements, counted within
+ * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
@@ -950,8 +950,8 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
-/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
- * bytes each, one behind another. Both have room for all that the patches say. */
+/* What patch has overwritten: the numbers of the elements in the block, and their earlier values,
+ * `width` bytes each, without gaps. Both have room for all changes. */
 typedef struct lmc__undo {
     uint32_t *place;
     uint8_t *before;
@@ -961,23 +961,24 @@ typedef struct lmc__undo {
 /* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* 2^111: its product with a number below 2^16 is finite */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
     int32_t min;       /* of q; at most 0 */
     uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;     /* with log */
-    int32_t bias;      /* of scales by prediction */
+    uint32_t step;     /* if is_log */
+    int32_t bias;      /* of scales that follow from predictions */
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; those of restore and what follows it in grids.h. */
+/* The kernels of a tier. Those that take a table first, their own one, do the work of several
+ * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
+ * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
+    int has_fast_pdep; /* the CPUs of this table: for patch */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
     void (*join)(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                  enum lmc__order order);
@@ -1007,14 +1008,14 @@ typedef struct lmc__kernels {
 /* == kernels/tables.h ========================================================================== */
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
-/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
- * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
- * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
- * of ~m. */
+/* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
+ * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
+ * those of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -1046,8 +1047,8 @@ enum {
 #define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
 static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
-/* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
- * set in m. */
+/* 256 numbers: number m is the exclusive or of those arguments, a to h, whose bits are set in m.
+ * */
 #define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -1065,10 +1066,10 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
- * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
- * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
- * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+/* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
+ * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -1081,8 +1082,8 @@ static const uint64_t lmc__byte_mask[256] =
 static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
- * the rest 0: a shuffle by them sorts eight bytes. */
+/* [m]: the places of the zero bits of m, then those of its one bits: eight bytes each, without
+ * gaps, the rest 0. A shuffle by them sorts eight bytes. */
 #define LMC__PLACES(h, l) \
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -1092,9 +1093,9 @@ static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES)
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
- * low for ones. */
+ * the second of two bytes of a mask, where the first has c ones: |high - c|, of signed bytes, is
+ * 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for ones. So high is 8 more than low for
+ * zeros, -low for ones. */
 #define LMC__MERGE_LOW(h, H, l, L) \
     (LMC__R##l | \
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -1110,13 +1111,13 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
-/* Of a square of eight rows of eight bytes, column by column. */
+/* The places of eight rows of eight bytes, column by column. */
 static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
- * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
+ * their lower halves in turn; those of their upper halves in turn. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -1129,8 +1130,8 @@ static const uint8_t lmc__shuffles[4][64] =
     57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
 #endif
 
-/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
- * is left out. Bit 31 is the coefficient of x^0. */
+/* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
+ * x^32 is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
 /* [b]: the register after byte b, from register 0; that is b times x^8. */
@@ -1138,9 +1139,9 @@ static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
                  0x82F63B78);
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
- * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
- * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
+ * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
+ * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -1150,7 +1151,7 @@ static const uint32_t lmc__crc_table[256] =
 
 #if LMC__X86
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
- * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+ * - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i. */
 static const uint64_t lmc__crc_folds[4][2] =
     {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
     0xDD7E3B0C}};
@@ -1164,14 +1165,12 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* == kernels/vec_swar.h ======================================================================== */
 
-/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
- * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
- * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
- * from one byte into the next, or that it is masked out.
+/* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
+ * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
+ * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
  *
- * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+ * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
+ * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -1179,22 +1178,22 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+/* Bytes where `lower` is 255 change places with the bytes `shift` bits above them. */
 LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 {
     const uint64_t t = (v ^ v >> shift) & lower;
     return v ^ t ^ t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
- * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
+ * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
  *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
  *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
  *
- * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+ * As elements 4 to 7 are in the upper halves, each plane's eight bytes are in order. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -1203,8 +1202,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
- * diagonal change places. */
+/* width 8: words e0 .. e7 <-> planes 0..7. Transposes four squares of 4 by 4; then the two squares
+ * that are not on the diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -1213,17 +1212,17 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
- * of a word change places, then pairs of bytes; for the inverse it is the other way about:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
+ * middle change places, then pairs of bytes; the inverse begins with the pairs:
  *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
- * bit, and in the order of two's complement the bits below the sign of what is negative flip before
- * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
- * a product without carries fills an element with its sign. */
+/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
+ * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
+ * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
+ * sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1237,7 +1236,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
 
-/* The inverse. v is destroyed. */
+/* From v[p], the bytes of plane p, to the eight elements at dst. v is overwritten. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
     unsigned i;
@@ -1278,8 +1277,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
- * has ones, those of `ones`. */
+/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
+ * `ones`, and whose other bytes are those of `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -1290,8 +1289,8 @@ LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 #define LMC__ONES8 0x0101010101010101u
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
- * Reads no byte behind the mask's last one: it may be the last of the input. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; bits behind its end are 0. Reads
+ * no byte behind the mask: the input may end there. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -1305,14 +1304,13 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 
 /* == kernels/vec_neon.h ======================================================================== */
 
-/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
+/* The basic operations of the NEON tier, on vectors of 16 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants.
  *
- * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
- * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
- * vector register of 8 bytes as long as they can. */
+ * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
+ * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
+ * long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -1329,8 +1327,8 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
- * 0 where there is no such place; how many bytes are 255, the others being 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
+ * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -1357,8 +1355,8 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
+/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
+ * time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -1405,8 +1403,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
- * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+/* load_bits: m, the bits of 64 elements. spread: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies
+ * of byte 2 j and eight of byte 2 j + 1 are tested, each for the bit of its place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
 {
     return vreinterpretq_u8_u64(vdupq_n_u64(m));
@@ -1426,7 +1424,7 @@ LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
     return vsliq_n_u8(one, v, 1);
 }
 
-/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+/* r[i] = table[v[i]], of 64 entries. `depth` matters only on AVX2. */
 typedef uint8x16x4_t lmc__table64;
 LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
@@ -1438,14 +1436,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
- * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
- * Most instructions work within each half of 16 bytes; comments say which cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
+ * within each half of 16 bytes; comments name those that cross the halves.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
-/* gcc 12's own headers set their undefined vectors from themselves:
+/* gcc 12's own headers initialise undefined vectors with themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
@@ -1541,7 +1539,7 @@ LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 #endif
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
- * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+ * tests in blendv whether unsigned bytes are below zero, and always gives b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -1577,8 +1575,8 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
  *
  *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+ *     row_of       r                          v >> 4, without what a 16-bit shift brings in
+ *     out          row 0's entry; where row_of is 1, row 1's; and so on */
 typedef struct lmc__table64 {
     __m256i val[4];
 } lmc__table64;
@@ -1660,7 +1658,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -1691,10 +1689,9 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
- * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
- * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
+ * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
+ * the lowest first. All are inlined, so width, left and the like are constants. */
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -1703,7 +1700,7 @@ LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+ * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -1739,8 +1736,8 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 
 /* == kernels/vec.h ============================================================================= */
 
-/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. SIMDe has AVX2's names. */
+/* A machine has NEON or AVX2, never both. Code that is the same for both is written once:
+ * LMC__VEC(name) is the function `name` of the machine's tier. With SIMDe it has AVX2's name. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
@@ -1749,7 +1746,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__LOOP_VEC static __attribute__((noinline))
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
-typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
 #elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
@@ -1767,20 +1764,20 @@ typedef __m128i lmc__sorted;
 
 /*
  * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
- * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
+ * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
  *
- * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
- * patterns, NaN and -0 included:
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
+ * NaN and -0 included:
  *
- *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
- *               is positive now, as an integer: base without its sign bit
- *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
- *               the integers are in the order of the numbers
+ *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
+ *               prediction is positive: as an integer, base without its sign bit
+ *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
+ *               the integers have the order of the floats
  *     distance  d = x - base modulo 2^W
  *
- * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
- * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
+ * second step flips all bits but the sign, and zigzag flips them back.
  */
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
@@ -1795,9 +1792,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
- * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
- * differences, and lmc__residual and lmc__restore_element for each element. */
+/* For each element of a vector: sign_bits, its sign bit alone; negative, all bits if it is
+ * negative, else none; plus and minus, modulo 2^W; residual and restore, as lmc__residual and
+ * lmc__restore_element. Operators of gcc's and clang's vector types act on each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -1830,7 +1827,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+/* r rotated to the right by one bit is r >> 1, with the sign of the difference in the top bit. */
 #define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
     INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
     {                                                                                              \
@@ -1857,17 +1854,17 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 /* == kernels/crc32c.h ========================================================================== */
 
 /*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
- * before, 0 at the start. The kernels of all tiers give the same.
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+ * before p, or 0. The kernels of all tiers give the same result.
  *
- * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
- * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
- * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
+ * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
+ * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
 /* Product of two polynomials modulo the CRC's. */
@@ -1885,17 +1882,18 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
- * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
- * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
- * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
- * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
+ * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
+ * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
+ * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
+ * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
+ * implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+/* 8 bytes in the machine's order: sums of bits do not depend on it. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -1903,8 +1901,8 @@ LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
     return v;
 }
 
-/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
- * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where a place has `unit` bytes, 1 or 8; size is a
+ * multiple of 64. sums may be out: 64 bytes are read before the first of them is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
                                      size_t size, size_t unit)
 {
@@ -1922,11 +1920,11 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* Makes out of a message, before which the register is crc, a shorter one that begins with register
- * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least. */
-LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
-                                    size_t unit)
+/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
+ * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
+ * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
+static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                               size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
     uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;
@@ -1945,8 +1943,8 @@ LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p
     return size;
 }
 
-/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
- * are not taken out, but go through a table. */
+/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
+ * The last four words are not cleared, but go through a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -1984,16 +1982,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 /*
- * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
- * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
- * the first, and are joined at the end:
+ * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
+ * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
+ * but the first, and are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -2025,10 +2023,10 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
- * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
- * up for both. */
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
+ * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
+ * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
+ * compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2056,26 +2054,25 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
- * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
- * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
- * time:
+ * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
+ * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
+ * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
- * through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
+ * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
- * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
- * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
- * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
+ * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
+ * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
+ * the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
-/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+/* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
@@ -2092,8 +2089,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
- * vector of all is xored with; zero from then on. */
+/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
+ * very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -2150,8 +2147,8 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/sum64.h =========================================================================== */
 
-/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
+/* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
+ * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2171,11 +2168,11 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 /* == kernels/split_join.h ====================================================================== */
 
 /*
- * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. Of floats it is
- * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
- * the top one, and its sign to the lowest bit:
+ * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
+ * and written exactly; they may have any alignment, and must not overlap. The residual of a float
+ * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
+ * the sign is the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -2184,7 +2181,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * Both are called directly for samples, and for what the loops of split_root and join_root leave
  * over.
  */
 
@@ -2198,9 +2195,9 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     default: LMC__WITH(w, 8, statement)                                                            \
     }
 
-/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
- * right one: in one function for all widths, gcc runs out of registers for the counters and
- * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+/* Defines functions NAME_1 to NAME_8 of a loop NAME_loop, one for each width, and calls the right
+ * one. In one function for all widths gcc would run out of registers for the counters and pointers
+ * of the innermost loop. The loop has `width` as a parameter, these functions do not. */
 #define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
     attributes void name##_##w parameters                                                          \
     {                                                                                              \
@@ -2220,8 +2217,9 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     default: name##_8 arguments;                                                                   \
     }
 
-/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
- * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+/* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -2232,7 +2230,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -2245,7 +2243,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
-            /* all loads before the first store, or what dst might alias would stop the compiler */
+            /* all loads before the first store: for the compiler, dst may overlap rows */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 const uint16_t z = (uint16_t)(r >> 1 | r << 15);
@@ -2273,17 +2271,17 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. */
+/* Calls the body with constants: 4 widths, two of them with each order. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
-    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    if (width != 2) lmc__join_body(dst, planes, n, width, order);
     else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
     else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
 }
 
-/* The vector tiers end with this, too, so n may be 0. */
+/* The vector tiers also end with this kernel, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, enum lmc__order order)
 {
@@ -2292,27 +2290,26 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 
 #if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's.
+ * the loop. The scalar kernel does the rest.
  *
- * A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
- * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
+ * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
+ * a vector has 8 bytes, and 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
- * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
- * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll.
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
+ * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
+ * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
- * LMC__ORDER_NONE. */
+ * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
+ * elements; order is not LMC__ORDER_NONE there. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -2375,7 +2372,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2388,8 +2385,8 @@ LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *plane
 
 /* == kernels/count.h =========================================================================== */
 
-/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+/* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
+ * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2405,8 +2402,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
- * pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
+ * widened in pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2418,8 +2415,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
-     * bits */
+    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
+     * at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2427,8 +2424,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
- * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
+ * 7, make a word of their own, in any order. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -2443,7 +2440,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
-/* The last load is masked: bytes beyond size read as zero and are not touched. */
+/* The last load is masked: it does not access bytes beyond size, and gives zeros for them. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();
@@ -2474,13 +2471,13 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  *
  * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
  * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst gets whole groups too, so it must not overlap the sides.
+ * dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
- * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
- * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+ * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2514,7 +2511,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
+ * counts up to and including that byte. A macro: clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -2586,8 +2583,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
  * The values at the dots do not matter: the blend takes the other side there. The first half takes
- * 16 - half elements of the left list and half of the right one, and the second half goes on behind
- * them. So each half is loaded from its own place, within 32 bytes from a and b. */
+ * 16 - half elements of the left list and half of the right one, and the second half continues
+ * behind them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -2620,8 +2617,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
+ * short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -2671,8 +2668,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
- * may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
+ * load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -2701,7 +2698,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel is faster: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {
@@ -2713,9 +2710,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
- * element is a number of so many bits, and the node is `depth` bit planes, the most significant
- * first, of ceil(n / 8) bytes each:
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
+ * most significant first:
  *
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
@@ -2727,9 +2724,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
- * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
- * the list must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
+ * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
+ * must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -2747,13 +2744,10 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
-    case 3: LMC__WITH(d, 3, statement)                                                             \
-    case 4: LMC__WITH(d, 4, statement)                                                             \
-    case 5: LMC__WITH(d, 5, statement)                                                             \
     default: LMC__WITH(d, depth, statement)                                                        \
     }
 
@@ -2776,7 +2770,7 @@ LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, si
         LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
-/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+/* symbols has only 2^depth entries: a copy is padded to the 64 entries of a table. */
 LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
@@ -2800,8 +2794,8 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
- * 2^depth are not read, by a masked load. */
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
+ * no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -2839,21 +2833,21 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So they take a strip of the block through all stages, then the next one:
+ * into the first cache. So each takes one strip of the block through all stages, then the next:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
- * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
- * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
+ * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip.
  */
 
-/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
@@ -2861,12 +2855,12 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
- * n_right, of split_root only: ones in their part of the root's mask. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have the CRC-32C
+ * crc. n_right, only of split_root: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t sum; /* of its words, where it is wanted */
+    uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -2880,30 +2874,30 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
- * elsewhere does not change its speed. */
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+ * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
-/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
- * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
- * page, it does no harm. */
+/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
+ * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
+ * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+ * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* Encoders have looked at samples all over the block. That has broken the order of reads by which
- * the hardware foresees the next ones: fetch so many bytes ahead. */
+/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
+ * hardware sees no order from which to predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
- * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
- * read. */
+/* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
+ * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -2930,14 +2924,14 @@ LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, si
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
- * end of the block. */
+/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
+ * of the block. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
 }
 
-/* Fetches the share of the 64 elements from number i on, line by line. */
+/* Fetches the bytes of streaming.next for 64 elements, from number i on, line by line. */
 LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
                                                size_t per_element)
 {
@@ -2950,9 +2944,9 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
 }
 
 /*
- * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
- * together from the end of one vector and the start of the next; `head` bytes of dst stand before
- * its first full line:
+ * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made from the end of one vector and the start of the next; `head` bytes of dst are before its
+ * first full line:
  *
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
@@ -2973,7 +2967,7 @@ LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *
     return s;
 }
 
-/* The next vector of dst, which is at `at`. */
+/* Stores v, the next vector of dst, at `at`. */
 LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
                                            int is_first)
 {
@@ -2984,15 +2978,15 @@ LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at,
     s->last = v;
 }
 
-/* The last 64 - head bytes before `end`, where the next vector would be. */
+/* Stores the last 64 - head bytes before `end`, the end of dst. */
 LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
+/* A line is written by two stores of 32 bytes in a row, so the CPU can write it to memory at once.
+ * Bytes before the first whole line and behind the last one are copied by memcpy. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
@@ -3018,30 +3012,30 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
- * less, to work in. The row of a plane that is yet to be made is not looked at.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
+ * these are fewer. The row of the plane that is yet to be made is not used.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
- * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them.
+ * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
+ * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
+ * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
- * once for each block, when all that could be wrong with its payload has been found.
+ * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * this once for each block, when its payload has been checked completely.
  *
- * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
- * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
- * before.
+ * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
+ * must be computed before.
  */
 
-/* What is left of a side when `used` bytes of its list are. */
+/* A side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
     return side;
 }
 
-/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
- * Returns that number for the next strip. */
+/* Joins elements [i, i + m), at most a strip; n_right ones of the root's mask are before them.
+ * Returns n_right for the next strip. */
 static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
                               size_t i, size_t m, size_t n_right)
 {
@@ -3061,11 +3055,10 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots nobody wants one. */
+/* Without snapshots no sum is needed. */
 #define LMC__SUM64(k, p, size) 0
 
-/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
- * tiers end with. */
+/* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
                                  uint64_t *sum)
@@ -3091,10 +3084,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
 
 #if LMC__X86
 /*
- * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
- * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
- * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
- * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+ * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
+ * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
+ * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
  *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
@@ -3105,42 +3098,42 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
- * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
- * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
+ * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
  *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
- * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
- * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
- * s, long before the last step of draining reads it. At both ends plain stores that may overlap
- * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong.
+ * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
+ * is made, its first vector is copied to the slack behind strip s, long before the last step of
+ * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
+ * vector less is streamed.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
- * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
+ * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
+ * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
-/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
- * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. */
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
+ * addresses differ: else a load may wait until an earlier store to an address with the same low
+ * bits has reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
- * step would go is masked, with no bits for constants, all bits for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
+ * length of a step is masked, by 0 for constants, by all ones for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
 } lmc__side_cursor;
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
                                                       uint8_t constant[64])
 {
@@ -3151,8 +3144,8 @@ LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t use
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
- * `head` bytes into a buffer. */
+/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
+ * bytes behind the start of a buffer. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -3161,7 +3154,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+/* All whole strips; there is at least one; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, enum lmc__order order,
@@ -3193,8 +3186,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch what is read next at the speed of what is written now: it is compressed, and
-             * so the shorter of the two. */
+            /* Fetch as much of what is read next as is written now: that is enough, because
+             * compressed data is the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3234,7 +3227,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3249,7 +3242,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
-        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+        case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
             else LMC__CALL(2, 0);
             break;
@@ -3326,8 +3319,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: is there a root, is
+ * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
+ * steps, of 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3369,25 +3363,25 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
  * counts[c] for each class c of the grouping.
  *
- * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
- * it without a word in the block. The classes are intervals of keys, one behind the other:
+ * An element's class depends on the *key* of its prediction alone, so the block need not store it.
+ * The classes are intervals of keys, one behind the other:
  *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
- * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
- * Every element is in the last class or before, so that needs no comparison.
+ * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
+ * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
+ * Every element is in the last class or before, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
- * elements how many of them are in class c or before, a row of bytes for each class but the last.
- * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
- * for whole steps of LMC__TALLY_STEP elements.
+ * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
+ * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
+ * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
+ * and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -3402,27 +3396,27 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
 }
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
+ * the CRC-32C crc; next[c] of them are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
 } lmc__delta_progress;
 
-/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
- * seven bits there; its sign follows them. */
+/* The key: the eight bits below the sign bit; in bf16 and fp32 they are the exponent. A byte has
+ * only seven bits there; its sign bit follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* That of element i: it is within the last two bytes. */
+/* The key of element i, which is within its last two bytes. */
 LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 {
     return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
- * ascend: one pass over both. */
+/* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
+ * grows, and one pass over both is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -3432,7 +3426,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
+/* One by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -3452,16 +3446,16 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
- * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
- * lowest first, its 32 bits being s eeeeeeee m...:
+/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
+ * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
+ * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
- * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+ * Only even bytes are kept, so the sign, which is in byte 1 after the shift, is dropped. */
 #define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
     INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
     {                                                                                              \
@@ -3508,8 +3502,8 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
- * bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
+ * 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -3521,7 +3515,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -3530,10 +3524,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* before a byte of them can overflow */
+        /* in size_t, which has room for all */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    /* The rest first, since that sets the counts; then add class c's difference. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -3548,7 +3542,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -3557,7 +3551,7 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of each class: from first[c] on, so many more. */
+/* The keys of class c: first[c] .. first[c] + more[c]. */
 typedef struct lmc__key_ranges {
     uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
 } lmc__key_ranges;
@@ -3589,15 +3583,15 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
- * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
+ * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
  * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
  *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
  *
- * tally: where the step's bytes of class 0 go, or NULL. */
+ * tally: the place for the step's bytes of class 0, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
                                            size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
@@ -3632,7 +3626,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
+ * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -3661,12 +3655,12 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* As on AVX2. */
+/* As lmc__load_step_avx2 and lmc__find_keys_avx2. */
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
     unsigned v;
-    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_GROUPS; v++) {
         lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
         keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
     });
@@ -3680,24 +3674,23 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
                                   lmc__splat_avx512(more));
 }
 
-/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
- * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
- * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
- * class are brought together.
+/* Finds which of 64 elements are in which class, for eight classes at once. A look-up gives each
+ * element a byte with a bit for each class. The bytes of eight elements are a matrix of 8 x 8 bits,
+ * which gf2p8affineqb transposes. Then the bytes of each class are brought together.
  *
  *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
  *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
- * faster by it. */
+ * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
+ * are no faster with this. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
 } lmc__finder;
 
-/* up_to: masks of the elements of each class *or before*. */
+/* up_to: the masks have the elements of each class *and of all before it*. */
 LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
                                         int up_to)
 {
@@ -3719,7 +3712,8 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
+     * one */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -3731,8 +3725,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
- * tally's. */
+/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
+ * of a word, are the tally's. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -3774,15 +3768,15 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+ * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
+ * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
+ * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
+ * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
+ * zero, so classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -3792,8 +3786,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
  * decoder has made the lists as long as count_classes says.
  *
- * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all.
+ * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
+ * most frequent one (no change), needs nothing at all.
  */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
@@ -3827,8 +3821,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+/* Elements [done->n, n), one by one. This defines ungroup; the other tiers end with it. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -3849,17 +3842,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
- * vector replaces the zeros behind the loop over classes.
+/* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
+ * loop over classes the plane's vector replaces these zeros.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Called once for each block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -3875,10 +3868,10 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 }
 
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of those of its class before it in the step. Bytes that are -1 where an element is of the
- * class are summed up within 16: then each is minus the number of those up to itself, and its
- * complement is that number less one, the place. Others get 255 by the same complement of zero, and
- * a shuffle gives zero for such a place.
+ * number of elements of its class before it in the step. Bytes that are -1 where an element is of
+ * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
+ * own; its complement is that number minus one, the place. For others the complement of zero is
+ * 255, and a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -3886,13 +3879,13 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
+ * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads are within 32 bytes from next[c] on:
  *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__spread *spread, const lmc__delta_block *block,
                                            unsigned width, lmc__delta_progress *done)
@@ -3938,8 +3931,8 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                 }
                 next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. The top
-             * plane is always grouped, for n_natural < width (spec 5). */
+            /* Natural planes are in the input and are read exactly: a step is whole. The top plane
+             * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 LMC__VEC(load)(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
@@ -3950,7 +3943,7 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
-            /* of base, this step's elements are in b: dst may be base */
+            /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
                 LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
@@ -3966,7 +3959,7 @@ LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
-/* They do not stream: each strip is read again after it is made. */
+/* These tiers do not stream: they read each strip again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__class_sides *sides,
                                            const lmc__delta_block *block, lmc__streaming streaming)
@@ -3983,8 +3976,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
- * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
- * but base is not streamed to: what was just read is in the caches.
+ * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
+ * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -4028,8 +4021,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; of the
-                 * constant 0 they keep the zeros of the start */
+                /* a list is spread to the class's places, a constant is copied to them; for the
+                 * constant 0 they keep the zeros from the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -4052,11 +4045,12 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            /* streams is the same in all steps, so the branch is always foreseen */
+            /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
+         * zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -4088,25 +4082,25 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
- * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
- * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
- * element that gives the element of dst. dst may be base; then only what changes is written.
- * Returns the CRC-32C of dst.
+ * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+ * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
+ * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
+ * bytes; base's element and this give the element of dst. dst may be base; then only changes are
+ * written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC.
+ * tally was filled by count_classes of the same table, for the same base and grouping. With it,
+ * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
+ * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
  * the class's elements changes nothing.
  */
 
-/* Element i, before it changes. */
+/* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
 {
     if (!undo) return;
@@ -4114,7 +4108,7 @@ LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsi
     lmc__store_element(undo->before, undo->n++, before, width);
 }
 
-/* Puts all back, in a block whose elements patch has changed. */
+/* Undoes all changes that patch has made to the block at dst. */
 LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
 {
     size_t j;
@@ -4122,7 +4116,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -4151,8 +4145,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
- * with. */
+/* Elements [done->n, n), one by one. This defines patch; the other tiers end with it. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done,
                                 lmc__undo *undo)
@@ -4178,8 +4171,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
- * tally's bytes say how many elements of the class each group of 64 has:
+ * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+ * bytes say how many elements of the class each group of 64 has:
  *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
@@ -4187,28 +4180,29 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made.
+ * dst may be base, and a changed element may get another key, while the keys of its group may be
+ * needed again. So elements are written when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
+/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
- * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
+ * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
+ * zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
- * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
+ * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4225,19 +4219,19 @@ LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
 }
 
-/* Sums of 16 numbers of 16 bits up to each. */
+/* For each of 16 numbers of 16 bits, the sum of the numbers up to it. */
 LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 {
     const __m256i last = _mm256_set1_epi16(0x0F0E);
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
-    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    /* adds the last of the lower eight to the upper eight; 0x08: zeros, then the lower half */
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
- * are at most `number`: the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`; that is the group that it is in. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -4253,15 +4247,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     const __m256i wanted = _mm256_set1_epi16((short)number),
                   low = lmc__load_avx2((const uint8_t *)up_to),
                   high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
+    /* packs takes halves of the two vectors in turn, which does not change how many there are */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
- * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
- * not be foreseen. */
+/* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
+ * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
+ * each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4270,7 +4264,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -4290,9 +4284,8 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
- * pdep is shorter, but microcoded on Zen 1 and 2: CPUs with VPCLMULQDQ or AVX-512 take it. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
@@ -4303,12 +4296,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
+
+/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
-    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    return lmc__find_one_by_sums(m, rank);
 }
 
-/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+/* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
 LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
@@ -4320,9 +4316,9 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
- * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
- * many bytes from later on, if that is not NULL. size is a multiple of 512. */
+/* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
+ * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
+ * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -4364,14 +4360,15 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
- * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
-#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
-    INLINE void lmc__patch_chunk_##name(                                                           \
+/* Restores the elements of a chunk that change, and writes them to out; out already has all
+ * elements of the chunk, as base has. n_groups: of the chunk, at most 32. from: its first element's
+ * number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order)                                                     \
+        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
     {                                                                                              \
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
@@ -4409,7 +4406,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
                                      ranges->more[c]);                                             \
-            place += find_one(m, number - up_to[-1]);                                              \
+            place += lmc__find_one(m, number - up_to[-1], has_fast_pdep);                          \
             pending->place[i] = (uint16_t)place;                                                   \
             lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
@@ -4425,19 +4422,19 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
-LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
-LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
- * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+ * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
+ * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
                          streams)
-#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
-    attribute static uint32_t lmc__patch_##name(                                                   \
+#define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -4459,18 +4456,17 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
+                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 #undef LMC__DEFINE_PATCH
 #endif
 
@@ -4487,7 +4483,7 @@ LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
  * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
- *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *     log       bits of element = scale + q * step, so points have nearly equal ratios; the sign,
  *               if there is one, is the lowest bit of symbol - 1
  *
  *     linear, min = -2          log, signed, min = 0
@@ -4500,17 +4496,17 @@ LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
- * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
- * No other arrays may overlap.
+ * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
+ * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
+ * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. For
- * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
- * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
- * most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. Half
+ * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
+ * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
+ * bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -4535,7 +4531,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -4568,15 +4564,15 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy that bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
- * a shift by log2.
+ * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
+ * two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
  * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
@@ -4587,9 +4583,9 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
- * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
- * alone.) */
+/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -4605,11 +4601,11 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
- * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
+ * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
- * numbers. Operators wrap, also the signed ones.
+ * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
@@ -4656,13 +4652,13 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 }
 
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
- * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
- * the scale are compared, so that the sum itself cannot overflow:
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
+ * minus the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -4713,7 +4709,7 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
 }
 
 /* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
- * fill one. low is tested in the loop, but is the same in all steps. */
+ * fill a vector. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -4739,25 +4735,25 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
- * calls them through one of these tables. In a developer's build (make dev) each table is in an
- * object of its own, and with it the code of that tier.
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * through one of these tables. In a developer's build (make dev) each table and the code of its
+ * tier have an object file of their own.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
+ * Where a tier has no faster way, its table has the kernel of a lower tier.
  */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
- * an argument. */
+/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
+ * every tier has is an argument. */
 #define LMC__SUMS(crc32c, sum64) crc32c
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
@@ -4781,12 +4777,12 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part a line. The formatter would indent each one more. */
+/* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, always there: fused kernels take its others strip by strip. */
+/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
-    LMC_TIER_SCALAR,
+    LMC_TIER_SCALAR, 0,
     LMC__DECODERS(scalar, LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar),
                    lmc__join_scalar, lmc__join_root_strips, lmc__patch_scalar)
     LMC__ENCODERS(scalar, lmc__split_root_strips, lmc__list_changes_scalar)
@@ -4794,9 +4790,9 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
-    LMC_TIER_NEON,                                                                                 \
+    LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
@@ -4810,10 +4806,10 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
- * join do not: compilers turn the scalar loops into vector code by themselves. */
+/* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
+ * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
-    LMC_TIER_SIMDE,
+    LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
     lmc__merge_simde,
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
@@ -4824,24 +4820,25 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 
 #if LMC__X86 && LMC__HAS_PART(AVX2)
-#define LMC__AVX2_KERNELS(split_root, patch)                                                       \
-    LMC_TIER_AVX2,                                                                                 \
+#define LMC__AVX2_KERNELS(split_root, has_fast_pdep)                                               \
+    LMC_TIER_AVX2, has_fast_pdep,                                                                  \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
-                   lmc__join_avx2, lmc__join_root_avx2, patch)                           \
+                   lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
     LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
-    LMC__AVX2_KERNELS(lmc__split_root_avx2, lmc__patch_avx2)};
-/* Where products are made two at a time (split_root.h) and pdep is fast (patch.h). */
+    LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
+};
+/* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
-    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, lmc__patch_pdep)
+    LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* join on its own is rare: what join_root leaves over. */
+/* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
-    LMC_TIER_AVX512,
+    LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
@@ -4859,11 +4856,10 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library is a pointer to a constant table, chosen at
- * first use. Threads that choose at the same time find the same answer, and the table was there
- * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done. */
+/* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
+ * The only state of this library is a pointer to a constant table, chosen at first use. Threads
+ * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -4883,9 +4879,9 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
- * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
- * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
+ * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
+ * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -4908,7 +4904,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
     unsigned a, b, c, d;
@@ -4919,8 +4915,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
- * it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
+ * system, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -4955,7 +4951,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -4963,8 +4959,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
-/* The table in use; chooses it if this is the first call. A tier that another thread has limited
- * between the load and the store stays: the store is for NULL only. */
+/* The table in use; the first call chooses it. If another thread limits the tier between the load
+ * and the store, its choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);

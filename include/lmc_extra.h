@@ -1224,13 +1224,13 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* == snapshot/requantise.h ===================================================================== */
 
-/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
- * file knows. With it the same elements come out, and about the same size. Blocks that come out
- * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+/* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
+ * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
+ * again with the same quantiser, it decodes to the same elements, in about the same size. A block
+ * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
+ * In a hostile file the heads may differ. The first head counts. If a later head differs, the
+ * tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -1240,14 +1240,14 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The layout, in the header of a block that was checked. */
+/* Tells by the layout in the block's header, which must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. */
+/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
+ * blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -1263,8 +1263,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
- * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
+ * doubles as blocks are read. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -1283,8 +1283,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first. n_points
- * is not said by a head. */
+/* Compares everything in two heads except the scales and the place of the first group. A head does
+ * not have n_points. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -1295,8 +1295,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
- * as can be numbered and, without a table, have a code. */
+/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
+ * points as have numbers and, without a table, codes. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -1311,12 +1311,12 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
             (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
 }
 
-/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
+/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
+ * others: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where the tensor's groups do. A group that begins in the
- * block before gets its scale twice; if a hostile file says two, the last one counts. */
+ * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
+ * scale twice; if a hostile file has two scales for it, the last one counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -1341,8 +1341,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
- * only of those in it, for BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
+ * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -1360,8 +1360,8 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction is, which is needed to code it again. */
+/* Recovers the quantiser from the blocks of the tensor's run, which must hold nothing else. *twin:
+ * where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -1371,7 +1371,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
-    /* Until the end proves otherwise. */
+    /* the result until all blocks agree */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
@@ -1387,20 +1387,20 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
-     * or the other way round, is not what an encoder writes. */
+    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
+     * the blocks use one. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+    if (!q->params.is_predicted) /* for blocks that are not quantised, too */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
         twin->file_number = (size_t)run->segments->base - 1;
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* A caller that does not ask for the twin cannot give the prediction. */
+    /* a caller that does not ask for the twin cannot give the prediction */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
@@ -1408,8 +1408,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
- * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
+ * Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -1445,13 +1445,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
- * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
+/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
+ * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
-/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
- * that moment may not be in the new snapshot. */
+/* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
+ * lossless: that moment may not be in the new snapshot. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -1507,7 +1507,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer cannot be used, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after errors of its other functions. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1522,11 +1522,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
+/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
+ * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
+ * and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -1538,11 +1538,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
+/* Bytes of one task: a multiple of the size of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
+/* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
+ * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -1572,8 +1572,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
+/* To check the description, it is written as a FILE body and parsed. file and tensors change only
+ * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -1589,7 +1589,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
+    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1610,7 +1610,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step. No byte of content is read. */
+/* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
@@ -1627,13 +1627,13 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 /* == snapshot/in_place.h ======================================================================= */
 
 /* Whether a delta can be restored over the files of its base. Each block is decoded over its
- * prediction. So what predicts an element must lie where the element will be: at the same
- * offset, in a file of the same path and size. Then nothing is overwritten before it was used.
- * Not if files share a stream, and perhaps blocks. The answer is found in the tables of the
- * reader, without bytes. */
+ * prediction. So the prediction of an element must be where the element will be: at the same
+ * offset, in a file of the same path and size. Then nothing is overwritten before it is used. Files
+ * that share a stream may share blocks, so they are refused. Only the reader's tables are needed,
+ * no content. */
 
-/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
- * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
+/* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
+ * by path. If several have this path any may be found: they cannot be restored in place anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -1643,13 +1643,12 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
     return found && found->kind == file->kind && found->size == file->size ? found : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
- * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all.
+/* Whether the base predicts the segment from the same place in the same file. file: the base's file
+ * if the base is given; else the snapshot's own, which then must be equal.
  *
- * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
- * encoder may have meant any: they have the same bytes. */
+ * A segment names an item and an offset in it. The item must be the tensor that is at this place,
+ * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
+ * bytes, so any of them will do. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =
@@ -1683,7 +1682,7 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
     return 1;
 }
 
-/* Tables with gaps (salvage) cannot tell. */
+/* A damaged file (salvage) is refused, because its tables have gaps. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -1708,7 +1707,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 
 /* == snapshot/reader_sections.h ================================================================ */
 
-/* Ancillary sections, and hashes that may be signed, which are in one of them. */
+/* Reads ancillary sections, and the hashes of content, which are in one of them. */
 
 static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
 {
@@ -1748,9 +1747,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
- * the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
+ * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
+ * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
@@ -1801,10 +1800,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
 
 /* == snapshot/reader_places.h ================================================================== */
 
-/* How many coded bytes there are of a part of a file, and where. */
+/* The encoded bytes of a part of a file: how many, and where. */
 
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
+/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
+ * so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -1813,7 +1812,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
+/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -1835,7 +1834,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* The first block of the first run, and the last one of the last. */
+/* From the first block that has a part of the bytes to the last one. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
@@ -1847,7 +1846,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
+    if (size != 0) { /* a file of 0 bytes may have no run */
         last = offset + size - 1;
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
