@@ -1175,7 +1175,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller. Spec 2.2 says which rules of the format it belongs to.
+ * for a caller, and spec 2.2 which rules of the format it stands for.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -8769,7 +8769,7 @@ typedef struct lmc__encoder {
  *
  *     bits * (time that a bit is worth) + time
  *
- * where time is that of encoding and decoding together. So a level mainly is one number: the worth
+ * where time is that of encoding and decoding together. So a level is mainly one number: the worth
  * of a bit. Times come from tables, and are not measured, because bytes must not depend on the
  * machine. Unit: 1/1024 of a cycle, on a Zen 4 core with AVX2. */
 
@@ -8823,7 +8823,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
 
 /* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         salvage searches damaged files for it
+ *     0  sync B2         a mark, which salvage looks for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
@@ -11291,8 +11291,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -12623,7 +12623,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
+ * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 

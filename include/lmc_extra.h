@@ -332,7 +332,7 @@ static int32_t lmc__to_logarithm(float v)
  * sides of zero. A logarithmic grid has M in its middle.
  *
  * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
- * the mean >> 2 is an upper half. A group may continue in the next chunk. */
+ * mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -629,8 +629,8 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Bits of an encoded scale, about: for each element less than a bit in groups of 16, less than a
- * 20th in groups of 256. */
+/* An encoded scale takes about 12 bits: less than one for each element of a group of 16, less than
+ * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
 /* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */

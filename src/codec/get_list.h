@@ -132,8 +132,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
