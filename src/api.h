@@ -786,11 +786,11 @@ typedef struct lmc_reader_options {
 /* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
  * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
  * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
- * bytes, in each snapshot of a chain; with parallel_reads one call for each block. An LMC file of
- * more than 8,000 blocks takes one more call for a part of a tensor, or of a delta. Memory: the
- * index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked up;
- * while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be listed
- * without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
+ * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
+ * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
+ * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -833,7 +833,7 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
 /* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
  * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
  * many small tensors have another order than in the base, a block of the base may be decoded for
- * each of them, and the factors of such deltas multiply: restore such a base to files first. */
+ * each of them. In a chain these factors multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
  * *value stay valid as long as the reader. */
@@ -913,8 +913,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
- * an unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
+ * unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus

@@ -88,8 +88,8 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
  *
  * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
  * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
- * most 1/512 bit for each counted element, and 4 bits, a field of the header, for each symbol.
- * (Below, both sides are in 1/512 bits.) */
+ * most 1/512 bit for each counted element, plus 4 bits for each symbol, which are its field in the
+ * header. (Below, both sides are in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
