@@ -327,8 +327,8 @@ typedef struct lmc_source {
  * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it: by a sample; at levels MAX and ARCHIVE by the encoded
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
  * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
@@ -679,7 +679,7 @@ typedef struct lmc_writer_options {
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
-    /* For twins; or NULL. Reads bytes that were written earlier from the caller's copy (before or
+    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
      * after quantising). If it is set, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
@@ -12676,7 +12676,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 }
 
 /* All blocks stored, and as small as without the prediction, which may be useless
- * (lmc__is_useless). It is also the room for all slots (encode_tensor.h). */
+ * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -12751,8 +12751,8 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
- *                       Else a wave's slots begin behind the packed blocks. It has as many blocks
- *                       as dst has room for, and is packed before the next wave begins.
+ *                       Else a wave's slots begin behind the packed blocks. The wave has as many
+ *                       blocks as dst has room for, and is packed before the next wave begins.
  *
  * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
  * together, so block i is never packed above its slot, and a packed wave ends at or below the next
@@ -12994,7 +12994,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,

@@ -245,8 +245,8 @@ typedef struct lmc_source {
  * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it: by a sample; at levels MAX and ARCHIVE by the encoded
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
  * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
@@ -597,7 +597,7 @@ typedef struct lmc_writer_options {
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
-    /* For twins; or NULL. Reads bytes that were written earlier from the caller's copy (before or
+    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
      * after quantising). If it is set, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);

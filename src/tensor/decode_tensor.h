@@ -81,7 +81,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,

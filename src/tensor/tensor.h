@@ -78,7 +78,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 }
 
 /* All blocks stored, and as small as without the prediction, which may be useless
- * (lmc__is_useless). It is also the room for all slots (encode_tensor.h). */
+ * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
