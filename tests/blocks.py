@@ -67,7 +67,7 @@ def make_read_block(library, reference):
                     raise error  # the fault is not in the block
             got = decode(recorder.data, number, prediction)
             if error is None:
-                good = got == "OK" and dst.raw[:size] == data
+                good = got == "OK" and ctypes.string_at(dst, size) == data
             else:
                 good = got == error.status or (got == "BASE_WRONG" and prediction is not None)
             if good:
