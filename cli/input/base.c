@@ -341,7 +341,7 @@ struct base *find_view(struct base *b, struct archive *delta, const struct optio
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
             if (view->state >= BASE_IDENTIFIED &&
-                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0) {
+                same_fingerprint(view->fingerprint, delta->wanted)) {
                 b->is_used = 1;
                 return view;
             }

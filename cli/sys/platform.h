@@ -130,6 +130,12 @@ int is_near(const char *a, const char *b);
 /* Parses a number of only decimal digits, from least to 2^63 - 1. Returns 0 if it is none. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
 
+/* Whether two fingerprints are equal. */
+static inline int same_fingerprint(const uint8_t *a, const uint8_t *b)
+{
+    return memcmp(a, b, LMC_FINGERPRINT_SIZE) == 0;
+}
+
 /* -- messages on standard error, and their exit codes --
  *
  * The function that finds an error reports it by one of the fail functions, and returns their exit

@@ -135,8 +135,7 @@ static int copy_large_piece(struct extract *e)
         status = identify_alone(&tensor, &stream, &e->archive->o->parallel);
     while (p.code == CODE_OK && p.next < p.end) (void)pass_on(&p, e->window, WINDOW_SIZE, &got);
     if (p.code != CODE_OK) return p.code;
-    if (status == LMC_OK &&
-        memcmp(tensor.fingerprint, e->tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+    if (status == LMC_OK && !same_fingerprint(tensor.fingerprint, e->tensor->fingerprint))
         status = LMC_ERR_CORRUPT;
     next_piece(e);
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
@@ -479,7 +478,6 @@ int cat_tensors(const struct options *given)
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     e.archive = &a;
     e.out = &out;
-    e.widened = LMC_AUTO;
     if (code == CODE_OK)
         code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
                               : cat_one(&e, &c, n ? names[0] : NULL, o);

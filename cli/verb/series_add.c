@@ -66,13 +66,12 @@ static int check_newcomer(const char *path, const struct options *o)
     return CODE_OK;
 }
 
-/* To be closed even after an error. */
+/* c: zeros, to be freed even after an error. */
 static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
                          const struct options *o)
 {
     struct stat st;
     int code = CODE_OK;
-    memset(c, 0, sizeof *c);
     c->path = copy_without_slashes(path);
     c->look = look_at(c->path);
     if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");

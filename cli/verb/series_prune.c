@@ -131,7 +131,7 @@ static int compare_archives(const struct archive *a, const struct archive *b)
     uint8_t first[LMC_FINGERPRINT_SIZE] = {0}, second[LMC_FINGERPRINT_SIZE] = {0};
     snapshot_fingerprint(a->reader, first);
     snapshot_fingerprint(b->reader, second);
-    same = same && memcmp(first, second, sizeof first) == 0;
+    same = same && same_fingerprint(first, second);
     for (size_t i = 0; i < n && same; i++) {
         const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
         size_t k;

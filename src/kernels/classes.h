@@ -310,7 +310,7 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_GROUPS; v++) {
         lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
         keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
     });

@@ -89,8 +89,8 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 /* From a message that begins with register crc, makes a shorter one with the same CRC that begins
  * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
  * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
-LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
-                                    size_t unit)
+static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                               size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
     uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;

@@ -45,9 +45,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
-    case 3: LMC__WITH(d, 3, statement)                                                             \
-    case 4: LMC__WITH(d, 4, statement)                                                             \
-    case 5: LMC__WITH(d, 5, statement)                                                             \
     default: LMC__WITH(d, depth, statement)                                                        \
     }
 

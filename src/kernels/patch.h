@@ -214,9 +214,8 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the bytes' ones say in which byte it is.
- * pdep is shorter, but microcoded on Zen 1 and 2: it is used with VPCLMULQDQ or AVX-512. */
-LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
@@ -227,9 +226,12 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-LMC__INLINE_AVX2 unsigned lmc__find_one_pdep(uint64_t m, unsigned rank)
+
+/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
-    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
+    return lmc__find_one_by_sums(m, rank);
 }
 
 /* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
@@ -291,12 +293,12 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
 /* Restores the elements of a chunk that change, and writes them to out; out already has all
  * elements of the chunk, as base has. n_groups: of the chunk, at most 32. from: its first element's
  * number. */
-#define LMC__DEFINE_PATCH_CHUNK(name, isa, INLINE, vector, find_one)                               \
-    INLINE void lmc__patch_chunk_##name(                                                           \
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
         lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
         size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
         const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order)                                                     \
+        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
     {                                                                                              \
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
@@ -334,7 +336,7 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
                                      ranges->more[c]);                                             \
-            place += find_one(m, number - up_to[-1]);                                              \
+            place += lmc__find_one(m, number - up_to[-1], has_fast_pdep);                          \
             pending->place[i] = (uint16_t)place;                                                   \
             lmc__store_element(pending->element, i, lmc__load_element(base, place, width), width); \
         }                                                                                          \
@@ -350,9 +352,8 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
             lmc__store_element(out, pending->place[i],                                             \
                                lmc__load_element(pending->element, i, width), width);              \
     }
-LMC__DEFINE_PATCH_CHUNK(avx2, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_avx2)
-LMC__DEFINE_PATCH_CHUNK(pdep, avx2, LMC__INLINE_AVX2, 32, lmc__find_one_pdep)
-LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pdep)
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
 /* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
@@ -362,8 +363,8 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
                          streams)
-#define LMC__DEFINE_PATCH(name, isa, attribute)                                                    \
-    attribute static uint32_t lmc__patch_##name(                                                   \
+#define LMC__DEFINE_PATCH(isa, attribute, has_fast_pdep)                                           \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
@@ -385,17 +386,16 @@ LMC__DEFINE_PATCH_CHUNK(avx512, avx512, LMC__INLINE_AVX512, 64, lmc__find_one_pd
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
             for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##name(                                            \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
+                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCH(avx2, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(pdep, avx2, LMC__AVX2)
-LMC__DEFINE_PATCH(avx512, avx512, LMC__AVX512)
+LMC__DEFINE_PATCH(avx2, LMC__AVX2, k->has_fast_pdep)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 #undef LMC__DEFINE_PATCH
 #endif

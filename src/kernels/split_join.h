@@ -115,7 +115,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
-    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    if (width != 2) lmc__join_body(dst, planes, n, width, order);
     else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
     else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);

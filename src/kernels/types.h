@@ -179,6 +179,7 @@ typedef struct lmc__grid {
  * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
+    int has_fast_pdep; /* the CPUs of this table: for patch */
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
 #ifndef LMC_NO_SNAPSHOT
     uint64_t (*sum64)(const uint8_t *p, size_t size);
