@@ -16,8 +16,7 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none.
- */
+/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none. */
 static enum verb verb_of_word(const char *word)
 {
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)

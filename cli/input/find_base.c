@@ -43,7 +43,7 @@ static void look_at_places(struct bases *all, const char *name)
     free(beside);
 }
 
-/* The delta's name if it is the path of the delta's file, else NULL. The base may lie beside it. */
+/* The delta's name if it is the path of the delta's file, else NULL. The base may be beside it. */
 static const char *path_of_delta(const struct archive *delta)
 {
     struct stat st;
