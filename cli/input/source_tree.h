@@ -1,5 +1,6 @@
 /* source_tree.h - directories that are compressed: what is in them, and what a snapshot does not
- * keep SPDX-License-Identifier: MIT
+ * keep
+ * SPDX-License-Identifier: MIT
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* io.h - reading from and writing to descriptors SPDX-License-Identifier: MIT
+/* io.h - reading from and writing to descriptors
+ * SPDX-License-Identifier: MIT
  *
  * All functions return 0 or errno, and report nothing. They repeat interrupted calls, and wait for
  * non-blocking descriptors.
@@ -13,7 +14,7 @@ int read_some(int fd, void *data, size_t size, size_t *got);
 /* Reads all `size` bytes, except at the end. */
 int read_full(int fd, void *data, size_t size, size_t *got);
 
-/* All of size. */
+/* Writes all `size` bytes. */
 int write_full(int fd, const void *data, size_t size);
 
 /* Writes bytes one after another. A new file is written in windows, which begin and end at
@@ -58,7 +59,7 @@ int sync_data(int fd);
 /* Starts to write that range to the disk, so that syncing takes less time. size 0: to the end. */
 void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
-/* All of size. */
+/* Writes all `size` bytes. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
 /* Opens a file below a directory, or root itself if path is empty. Follows no link on the way.
