@@ -1,4 +1,5 @@
-/* printable.h - text that a terminal shows without interpreting it SPDX-License-Identifier: MIT
+/* printable.h - text that a terminal shows without interpreting it
+ * SPDX-License-Identifier: MIT
  *
  * Names come from files, and may contain anything. Characters that move the cursor, change colours,
  * end the line, change the direction of writing or are invisible are escaped: as \xHH a byte that
