@@ -421,7 +421,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
     for (const struct base *b = o->bases->found; b; b = b->next_found)
         if (b->is_used) taken = b->name; /* the last of the list was found first */
     if (n_unused && n_used == 0 && taken && !all_must_be)
-        say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
+        say(NULL, "not the base that is needed: %s; %.250s was found and is used", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "bases that are not needed: %s%s", list,
             all_must_be ? "; the first one is taken, with the bases that it needs itself" : "");
