@@ -14,9 +14,6 @@ int read_some(int fd, void *data, size_t size, size_t *got);
 /* Reads all `size` bytes, except at the end. */
 int read_full(int fd, void *data, size_t size, size_t *got);
 
-/* Writes all `size` bytes. */
-int write_full(int fd, const void *data, size_t size);
-
 /* Writes bytes one after another. A new file is written in windows, which begin and end at
  * multiples of their size: the system keeps such writes in large pages, which is faster. Zeros
  * become holes. After an error nothing more is written, and all functions return the error.
@@ -59,7 +56,7 @@ int sync_data(int fd);
 /* Starts to write that range to the disk, so that syncing takes less time. size 0: to the end. */
 void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
-/* Writes all `size` bytes. */
+/* All of size. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);
 
 /* Opens a file below a directory, or root itself if path is empty. Follows no link on the way.
