@@ -241,7 +241,7 @@ def test_progress(tmp_path, tensors):
 
 @pytest.mark.parametrize("wrong", [True, 1, "bar", []])
 def test_progress_that_is_no_function(tmp_path, tensors, wrong):
-    """It was "'bool' object is not callable", at the end of the first tensor."""
+    """That is said at once, not when it is called."""
     path = tmp_path / "x.lmc"
     lmc_codec.torch.save_file(tensors, path)
     safetensors.torch.save_file(tensors, tmp_path / "x.st")
@@ -268,7 +268,7 @@ def test_meta_tensors_are_named(tmp_path):
 
 @pytest.mark.parametrize("large", [False, True])
 def test_the_damaged_tensor_is_named(tmp_path, large):
-    """Small tensors, and all of a small file, are read at once, and then none was named."""
+    """Also where small tensors, or all of a small file, are read at once."""
     path, bad = tmp_path / "x.lmc", tmp_path / "bad.lmc"
     saved = {f"t{i:02}": torch.randn(300 if i % 3 else (1 << 20 if large else 100000)).bfloat16() for i in range(12)}
     lmc_codec.torch.save_file(saved, path)
