@@ -1,25 +1,24 @@
 #!/usr/bin/env python3
-"""Joins src/ to lmc.h, the one file that users include, and to the headers of include/.
+"""Makes lmc.h, the one file that users include, and the headers of include/ from src/.
 
   tools/amalgamate.py           writes them
   tools/amalgamate.py --check   fails if one of them is not what src/ makes
   tools/amalgamate.py --cut FILE NAME...
-                                writes lmc.h to FILE, without what it leaves out where the macros
-                                NAME are defined
+                                writes lmc.h to FILE, without the text that the macros NAME leave
+                                out
 
-src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once,
-where it is first asked for, so that every file stands behind what it includes. A file that the
-frame includes within an #if of its own (LMC_NO_SNAPSHOT) must find all that it includes in front of
-that: it would pull it into the #if. Files keep their text; only their own #include "..." lines and
-#pragma once go. @CONTENTS@ becomes the list of the files, floor by floor, and @VERSION@ that of
-src/api.h.
+src/lmc.h.in is the frame. The first #include "FILE" of each file below src/ is replaced by the
+file, so every file comes after the files that it includes. If the frame includes a file within an
+#if (LMC_NO_SNAPSHOT), the files that this one includes must come before the #if: otherwise they
+would be pulled into it. Files keep their text, without #include "..." lines and #pragma once.
+@CONTENTS@ becomes the list of the files, layer by layer, and @VERSION@ the version in src/api.h.
 
-Neighbours with the same #if share it.
+Neighbours with the same #if are put into one #if.
 
-src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of what stands behind lmc.h. In
-these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Of the headers that have
-less than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without
-what it leaves out where these macros are defined.
+src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of headers that come after lmc.h.
+In these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Headers with less than
+lmc.h have only a head, and @CUT NAME...@, which becomes the rest of lmc.h without the text that
+these macros leave out.
 """
 import os
 import re
@@ -37,14 +36,14 @@ def read(name):
 
 
 def expand(name, done):
-    """The lines of a file, with those that it includes in front of its own."""
+    """The lines of a file, after those of the files that it includes."""
     out, own, depth = [], [], 0
     for line in read(name).split("\n"):
         include = INCLUDE.match(line)
         depth += line.startswith("#if") - line.startswith("#endif")
         if not include or include[1] == "lmc.h":
             own.append(line)
-        elif name.endswith(".in"):  # the frame's own lines stay where they are
+        elif name.endswith(".in"):  # the frame's own lines keep their place
             n_done = len(done)
             own += expand(include[1], done)
             pulled = [f for f in done[n_done:] if f != include[1]]
@@ -66,14 +65,14 @@ BANNER = re.compile(r"/\* == (\S+) =+ \*/\n")
 
 
 def contents(text):
-    """' *   floor     file file ...' for each folder, in the order of the files."""
-    floors = {}
+    """' *   layer     file file ...' for each folder, in the order of the files."""
+    layers = {}
     for name in BANNER.findall(text):
-        floor, _, file = name.rpartition("/")
-        floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
+        layer, _, file = name.rpartition("/")
+        layers.setdefault(layer or "interface", []).append(file.removesuffix(".h"))
     lines = []
-    for floor, files in floors.items():
-        line = " *   %-10s" % floor
+    for layer, files in layers.items():
+        line = " *   %-10s" % layer
         for file in files:
             if len(line) + 1 + len(file) > 98:
                 lines.append(line)
@@ -102,11 +101,11 @@ def evaluate(match, defined):
 
 
 def cut(text, defined):
-    """The text without what a preprocessor leaves out where the names of `defined` are macros.
-    Conditions that follow from other names stay. Then without files of which only comments are
-    left, and without the lines that explain these macros."""
+    """The text without what a preprocessor leaves out if the names of `defined` are macros.
+    Conditions of other names stay. Also removes files of which only comments are left, and the
+    lines that explain these macros."""
     out, lines = [], iter(text.split("\n"))
-    # for each #if around: is the text here kept, was a part kept for sure, does its #endif stay
+    # for each #if around: is the text here kept, was a part surely kept, does its #endif stay
     stack = []
     for line in lines:
         whole = [line]
@@ -118,7 +117,7 @@ def cut(text, defined):
             if not stack.pop()[2]:
                 continue
         elif word in ("else", "elif") and not stack[-1][2]:
-            # all parts so far were left out or kept for sure
+            # all parts so far were surely left out or kept
             value = not stack[-1][1] and (word == "else" or evaluate(match, defined))
             stack[-1] = [value is not False, value is True or stack[-1][1], value is None]
             if value is not None:
@@ -144,9 +143,9 @@ def cut(text, defined):
 
 
 def join_conditions(text):
-    """The text without an #endif and the same #if behind it that have only comments between."""
+    """Removes each #endif and the same #if after it if only comments are between them."""
     lines, ends, drop, is_comment = text.split("\n"), [], set(), False
-    last = None  # of the code before: the number of an #endif, and the condition that it ends
+    last = None  # last line of code, if an #endif: its number, and the condition that it ends
     for number, line in enumerate(lines):
         if is_comment or line.startswith("/*") or not line:
             is_comment = (is_comment or line.startswith("/*")) and "*/" not in line
@@ -175,8 +174,8 @@ def finish(text):
 
 
 def join(frame, done):
-    """A header, but for what stands in for others. done: the files that it need not have; all that
-    it has are added."""
+    """A header, before placeholders are replaced. done: files to leave out; its own files are
+    added."""
     return re.sub(r"\n{3,}", "\n\n", join_conditions("\n".join(expand(frame, done))))
 
 
@@ -197,8 +196,8 @@ def amalgamate():
 
 
 def write(path, text):
-    """A file that is right already is only touched: make then takes it for new. Whoever compiles
-    at the same time sees the old file or the new one."""
+    """Writes a file; if it is right already, only touches it, so that make takes it for new. A
+    compiler that runs meanwhile sees the old file or the new one."""
     if os.path.exists(path):
         with open(path, encoding="ascii") as f:
             if f.read() == text:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
-own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
+"""Checks the layers of src/: each file includes only files of lower layers, or earlier ones of its
+own layer, and compiles alone. The order within a layer is the order in which src/lmc.h.in names the
 files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
-floor by floor.
+layer by layer.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -14,10 +14,10 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
+LAYERS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
-OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
+OBJECTS = "objects"  # compiled by a developer's build (make dev); no part of lmc.h
 
 
 def read(name):
@@ -30,10 +30,10 @@ def named(frame):
 
 
 def find_conditions():
-    """For each file: the lines #if... of its frame that it stands in."""
+    """For each file: the #if lines of its frame around it."""
     conditions = {}
     for frame in ["lmc.h.in"] + BEHIND:
-        # these are refused where LMC_NO_SNAPSHOT is defined
+        # these give an #error if LMC_NO_SNAPSHOT is defined
         refused = frame in ("lmc_salvage.h.in", "lmc_cuda.h.in")
         stack = ["#ifndef LMC_NO_SNAPSHOT"] if refused else []
         for line in read(frame).split("\n"):
@@ -47,7 +47,7 @@ def find_conditions():
     return conditions
 
 
-def check_floors(order):
+def check_layers(order):
     errors = []
     conditions = find_conditions()
     for name in order:
@@ -61,17 +61,17 @@ def check_floors(order):
                 errors.append("src/%s includes %s, which src/lmc.h.in may leave out"
                               % (name, other))
     for frame in ["lmc.h.in"] + BEHIND:
-        floors = [FLOORS.index(os.path.dirname(name)) for name in named(frame)
+        layers = [LAYERS.index(os.path.dirname(name)) for name in named(frame)
                   if not name.endswith("api.h")]
-        if floors != sorted(floors):
-            errors.append("src/%s does not name the files floor by floor: %s"
-                          % (frame, " < ".join(FLOORS[1:])))
+        if layers != sorted(layers):
+            errors.append("src/%s does not name the files layer by layer: %s"
+                          % (frame, " < ".join(LAYERS[1:])))
     return errors
 
 
 def compile_alone(compiler, name):
-    # whoever does not define kernels sees the same text without vectors, which is compiled in a
-    # tenth of the time
+    # files that define no kernels have the same text without vectors, which compiles ten times
+    # faster
     simd = [] if name.startswith("kernels/") else ["-DLMC_NO_SIMD"]
     command = [compiler, "-std=c99", "-w", "-fsyntax-only", *simd, "-I", SRC,
                "-include", os.path.join(SRC, name), "-x", "c", os.devnull]
@@ -88,11 +88,11 @@ def main():
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
               if f not in order and not f.endswith((".in", ".cu"))]
-    errors += check_floors(order)
+    errors += check_layers(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):
             errors += found
-    print("\n".join(errors) or "%d files, each on its floor, each compiles alone" % len(order))
+    print("\n".join(errors) or "%d files, each on its layer, each compiles alone" % len(order))
     sys.exit(len(errors) > 0)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""That the command is built as CONTRIBUTING.md says: a room includes only itself and those below
-it, no verb includes or calls another but series, nothing private of lmc.h is named, and a source
-file includes its own header first. Below all rooms is formats/, which includes only itself and the
-C library: no I/O, nothing of POSIX.
+"""Checks the rules of CONTRIBUTING.md for cli/. Its directories are layers ("rooms"), which include
+only themselves and layers below them. No verb includes or calls another one, except series. No
+private name of lmc.h is used. A source file includes its own header first. Below all of them is
+formats/, which includes only itself, lmc.h and the C library: no I/O, nothing of POSIX.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/; formats/ lies beside it)
 """
@@ -18,12 +18,12 @@ FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 
 
 def family(path):
-    """The verb that a file of verb/ belongs to: series_prune.c to series."""
+    """The verb of a file in verb/: series for series_prune.c."""
     return re.split(r"[_.]", os.path.basename(path))[0]
 
 
 def functions(text):
-    """The names of those that are not static and stand here with their bodies."""
+    """Names of the functions that are defined here and not static."""
     return re.findall(r"^(?!static)\w[^\n;(]*?\b(\w+)\([^;{]*\)\n\{", text, re.M)
 
 
@@ -81,10 +81,10 @@ def faults(path, text):
     yield from private_names(text)
 
 
-# Of the C library, without its files and programs.
+# Headers of the C library, without files and processes.
 PLAIN_HEADERS = """assert ctype errno float limits locale math stdarg stddef stdint stdio stdlib
 string"""
-# Of stdio.h, only what makes texts.
+# Forbidden names: of stdio.h, formats/ may only use functions that write to strings.
 INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?printf|puts)\b(?!,)"
 
 
