@@ -208,12 +208,12 @@ class Watch:
             self.compare("masks", found and (found, source.at - at), run_section_6(self.page, source.data[at:], "Mask", n, nesting, is_of_class))
 
     def join_planes(self, found, _, planes, n, order, base):
-        width, stored = len(planes), lmc_decode.integers
+        if base and n > MOST:
+            return
+        width = len(planes)
+        elements, predictions = lmc_decode.integers(found, width), lmc_decode.integers(base, width) if base else [0] * n
         for i in range(min(n, 300)):
-            r, b = sum(plane[i] << 8 * p for p, plane in enumerate(planes)), stored(base, width)[i] if base and n <= MOST else 0
-            if base and n > MOST:
-                break
-            element = stored(found, width)[i]
+            r, b, element = sum(plane[i] << 8 * p for p, plane in enumerate(planes)), predictions[i], elements[i]
             self.compare("elements", element, self.page["element"](r, b, 8 * width, order))
             self.compare("residuals", r, self.page["residual"](element, b, 8 * width, order))
 

@@ -19,7 +19,7 @@ static int compare_wanted(const void *a, const void *b)
 }
 
 struct walk_up {
-    struct link_of_chain **by_wanted, **order; /* deltas; what has a depth */
+    struct link_of_chain **by_wanted, **order; /* deltas; those that have a depth */
     size_t n_deltas, n_placed;
 };
 
@@ -29,7 +29,7 @@ static void place(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
     w->order[w->n_placed++] = l;
 }
 
-/* Those that stand on what was placed, breadth first. */
+/* Places the deltas of all placed snapshots, breadth first. */
 static void place_above(struct walk_up *w, size_t next)
 {
     for (; next < w->n_placed; next++) {
@@ -38,7 +38,7 @@ static void place_above(struct walk_up *w, size_t next)
         FIND_FIRST(low, w->n_deltas,
                    memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
         for (; low < w->n_deltas && w->by_wanted[low]->depth == UINT32_MAX &&
-               memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+               same_fingerprint(w->by_wanted[low]->wanted, below->fingerprint);
              low++)
             place(w, w->by_wanted[low], below->depth + 1);
     }
@@ -46,7 +46,7 @@ static void place_above(struct walk_up *w, size_t next)
 
 static int is_unchanged(const struct link_of_chain *l)
 {
-    return l->wanted && memcmp(l->wanted, l->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    return l->wanted && same_fingerprint(l->wanted, l->fingerprint);
 }
 
 void measure_depths(struct link_of_chain *list, size_t n)
@@ -116,7 +116,7 @@ int contains_snapshots(const char *directory, int is_all)
 {
     struct listing l;
     size_t n = 0, n_others = 0;
-    (void)list_names(&l, directory);
+    const int error = list_names(&l, directory);
     for (size_t i = 0; i < l.n; i++) {
         const char *const name = l.entries[i].path;
         if (name[0] == '.') continue;
@@ -124,6 +124,7 @@ int contains_snapshots(const char *directory, int is_all)
         else n_others += strcmp(name, "series.json") != 0;
     }
     free_listing(&l);
+    errno = error;
     return n != 0 && (!is_all || n_others == 0);
 }
 
@@ -156,8 +157,7 @@ struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, si
     size_t low;
     if (!p->is_sorted) sort_places(p);
     FIND_FIRST(low, p->n, memcmp(p->list[low].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
-    for (*n = 0; low + *n < p->n &&
-                 memcmp(p->list[low + *n].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;)
+    for (*n = 0; low + *n < p->n && same_fingerprint(p->list[low + *n].fingerprint, fingerprint);)
         ++*n;
     return *n ? &p->list[low] : NULL;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "look.h"
 
-#include <dirent.h>
 #if defined(__linux__)
 #include <sys/vfs.h>
 #endif
@@ -10,8 +9,8 @@
 #include "tree.h"
 
 #if defined(__linux__)
-/* The system refuses a lease for reading on what is open for writing. NFS and SMB refuse others,
- * too: there nothing is known. */
+/* Linux refuses a lease for reading if the file is open for writing. NFS and SMB also refuse
+ * others: there the answer is 0. */
 static int is_open_for_writing(const char *path)
 {
     struct statfs s;
@@ -35,35 +34,31 @@ static void look_into(struct look *k, const char *root, const char *path)
 {
     char *full = join_path(root, path);
     struct stat st, target;
-    struct dirent *entry;
-    DIR *directory;
-    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
-    if (is_link && stat(full, &target) == 0) st = target; /* or it leads nowhere */
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode);
+    if (is_link && stat(full, &target) == 0) st = target; /* else it leads nowhere */
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                 c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
-        uint64_t values[5];
-        values[0] = (uint64_t)st.st_mode;
-        values[1] = (uint64_t)st.st_ino;
-        values[2] = (uint64_t)st.st_size;
-        values[3] = (uint64_t)m;
-        values[4] = (uint64_t)c;
+        const uint64_t values[] = {(uint64_t)st.st_mode, (uint64_t)st.st_ino, (uint64_t)st.st_size,
+                                   (uint64_t)m, (uint64_t)c};
         k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
-                                sizeof values); /* whatever the order */
+                                sizeof values); /* a sum: order does not matter */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);
         k->is_written = k->is_written || (S_ISREG(st.st_mode) && is_open_for_writing(full));
     }
-    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
-    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
-    while (directory && (entry = next_entry(directory, &error)) != NULL) {
-        char *inner = join_path(path, entry->d_name);
-        look_into(k, root, inner);
-        free(inner);
+    if (!is_there) k->is_whole = 0;
+    else if (S_ISDIR(st.st_mode) && !is_link) {
+        struct listing names;
+        if (list_names(&names, full) != 0) k->is_whole = 0;
+        for (size_t i = 0; i < names.n; i++) {
+            char *inner = join_path(path, names.entries[i].path);
+            look_into(k, root, inner);
+            free(inner);
+        }
+        free_listing(&names);
     }
-    if (error) k->is_whole = 0;
-    if (directory) closedir(directory);
     free(full);
 }
 

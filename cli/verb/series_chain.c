@@ -3,9 +3,8 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "verbs.h"
 
-/* Whether others may stand on it. */
+/* Whether it can be the base of others. */
 static int is_there(const struct snapshot *e)
 {
     return e->state != STATE_ADDING && e->state != STATE_GONE && e->file == FILE_THERE;
@@ -34,8 +33,8 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
     struct snapshot **list = sort_series(s, BY_FINGERPRINT);
     size_t i;
     FIND_FIRST(i, s->n, memcmp(list[i]->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
-    for (; i < s->n && list[i]->depth < below &&
-           memcmp(list[i]->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    for (;
+         i < s->n && list[i]->depth < below && same_fingerprint(list[i]->fingerprint, fingerprint);
          i++)
         if (is_there(list[i]) && (!only_kept || list[i]->state == STATE_KEPT)) return list[i];
     return NULL;
@@ -77,7 +76,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
     return CODE_OK;
 }
 
-/* A chain has no link twice; but one may be there from another chain. */
+/* A chain has each snapshot once; but some may be in the list already, from another chain. */
 void add_to_chain(struct chain *c, const struct series *s, const struct snapshot *e)
 {
     const size_t n = c->bases.n;
@@ -99,7 +98,7 @@ void begin_chain(struct chain *c, const struct series *s, const struct snapshot 
     add_to_chain(c, s, e ? find_base_of(s, e, 0) : NULL);
 }
 
-/* -- what the file says about itself -- */
+/* -- what is read from the file -- */
 
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
                      const struct options *o)
@@ -119,8 +118,7 @@ int check_entry(const struct series *s, const struct snapshot *e)
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size;
     int code = read_fingerprint(e->path, fingerprint, &size, s->o);
-    if (code == CODE_OK &&
-        (memcmp(fingerprint, e->fingerprint, sizeof fingerprint) != 0 || size != e->size))
+    if (code == CODE_OK && (!same_fingerprint(fingerprint, e->fingerprint) || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
                     "is another snapshot than was added under this name; move it away, and bring "
                     "the right one back, or 'lmc series DIR rebuild'");
