@@ -71,7 +71,7 @@ def test_the_same_bytes_from_everything(weights):
 
 
 class Foreign:
-    """An array of which nothing is known but DLPack."""
+    """An array that only has DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -269,7 +269,7 @@ def test_damage(weights):
 
 
 def test_threads_do_not_wait_for_each_other(weights):
-    """Codec calls run without the GIL: a counter in Python goes on beside a long one."""
+    """Codec calls run without the GIL: a counter in Python runs beside a long call."""
     big = np.tile(weights, (100, 1))
     n, running = 0, True
 
@@ -309,7 +309,7 @@ def test_progress(weights):
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("what", ["lmc.compress(a, level='max')", "lmc.Writer(open(os.devnull, 'wb')).add('a', a)"])
 def test_interrupt(what):
-    """Ctrl-C ends a long call at once, with KeyboardInterrupt, and what follows works."""
+    """Ctrl-C ends a long call at once with KeyboardInterrupt, and later calls work."""
     program = f"""
         import os, time, threading, signal, numpy as np, lmc_codec as lmc
         a = np.random.default_rng(1).standard_normal(60_000_000, np.float32)
@@ -381,7 +381,8 @@ def test_without_numpy():
 
 
 def test_bf16_without_ml_dtypes():
-    """PyTorch has it; where that is missing, too, the message names what there is. A missing base is said first."""
+    """Without ml_dtypes the result is of PyTorch. Without both, the message says what to install. A missing base is
+    reported first."""
     program = """
         import sys, torch
         sys.modules["ml_dtypes"] = None

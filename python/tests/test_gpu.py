@@ -47,7 +47,7 @@ def gpu(monkeypatch, tmp_path):
 
 
 def make_state(seed=0):
-    """Of all widths; more than one block; odd sizes, so that blocks cross from one tensor to the next."""
+    """Tensors of all widths, of more than one block, of odd sizes, so that blocks cross tensor borders."""
     torch.manual_seed(seed)
     dtypes = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool]
     state = {}
@@ -110,7 +110,7 @@ def test_iterate(gpu, files):
 
 
 def test_few_at_a_time(gpu, files):
-    """Who lets go of each tensor has those of one group at most, and the last one."""
+    """If each tensor is dropped, at most those of one group and the last one are in memory."""
     most, largest = 50_000, max(t.nbytes for t in files.state.values())
     held = []
     for _, t in iterate(files.a, "cuda", decode="gpu", max_bytes=most):
@@ -143,7 +143,8 @@ def test_a_base_on_the_device(gpu, files):
 
 @pytest.fixture
 def checkpoints(gpu, tmp_path):
-    """Two of training, by the command: in the second one each tensor is predicted otherwise. On disk, and what is in them."""
+    """Two training states, made by the command; in the second one each tensor has another kind of prediction. Returns paths
+    and content."""
     save = pytest.importorskip("safetensors.torch").save_file
     before = {"master": torch.randn(400, 400), "layers.z": (torch.randn(300, 300) * 0.02).bfloat16(), "x": torch.ones(7)}
     after = step(before)
@@ -160,7 +161,7 @@ def checkpoints(gpu, tmp_path):
 
 
 def test_twins_renamed_and_new_tensors(gpu, checkpoints, monkeypatch):
-    """By a base on the GPU as by one on the CPU."""
+    """A base on the GPU gives the same result as one on the CPU."""
     x = checkpoints
     base = gpu.lend(x.before)
     assert same(load_file(x.a, "cuda", decode="gpu"), x.before)
@@ -195,7 +196,7 @@ class Tied(torch.nn.Module):
 
 @pytest.mark.parametrize("decode", ["cpu", "gpu"])
 def test_apply_tied_weights(gpu, tmp_path, monkeypatch, decode):
-    """Names of one tensor, of which the delta has one, or several: then a block of one may need the old bytes of another."""
+    """Several names of one tensor. If the delta has several of them, a block of one may need the old bytes of another."""
     model = Tied()
     before = {name: t.clone() for name, t in model.state_dict().items()}
     save_model(model, tmp_path / "sm0.lmc")
@@ -231,7 +232,7 @@ def test_apply_tied_weights(gpu, tmp_path, monkeypatch, decode):
 
 
 def test_it_stays_open(gpu, files):
-    """One for each process and device; a child that was forked opens its own."""
+    """There is one object for each process and device; a forked child opens its own."""
     for _ in range(3):
         assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
     assert gpu.count("cuModuleLoadData") == 1 and len(_gpu._opened) == 1
@@ -285,7 +286,7 @@ def test_the_page(gpu, tmp_path, monkeypatch):
 
 
 def test_the_benchmark(gpu, files, tmp_path, monkeypatch, capsys):
-    """Its parts that need PyTorch. The peers' stand-ins are called as their pages say."""
+    """The parts of bench/gpu.py that need PyTorch. The replacements of other codecs are called as their pages say."""
     save = pytest.importorskip("safetensors.torch").save_file
     path = Path(__file__).parents[2] / "bench/gpu.py"
     spec = importlib.util.spec_from_file_location("bench_gpu", path)
@@ -399,7 +400,7 @@ def test_wrong_bases(gpu, files, decode):
 
 
 def test_what_the_kernels_leave(gpu, files, monkeypatch):
-    """NOT_HERE, and refusals that the CPU does not share: all is right, and the CPU has done it."""
+    """Refusals that only the GPU has: the CPU decodes these, and all is right."""
     for status in (255, 24):
         monkeypatch.setenv("FAKE_CUDA_STATUS", str(status))
         assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
@@ -441,7 +442,7 @@ def test_the_compiler_fails(gpu, files, monkeypatch):
 
 
 def test_the_cache(gpu, files, monkeypatch, tmp_path):
-    """It is the user's alone, or not used."""
+    """The cache directory must be the user's alone; otherwise it is not used."""
     def n_compiled():
         _gpu._opened.clear()
         before = gpu.count("nvrtcCompileProgram")
@@ -528,7 +529,7 @@ def test_pytorch_without_cuda(files):
 
 
 def test_missing_libraries(files):
-    """In a process of its own, whose loader has found none before."""
+    """In a new process, whose loader has found no driver before."""
     code = f"""
 import ctypes, sys, torch
 from lmc_codec import _gpu, DeviceError
@@ -545,7 +546,7 @@ for path in None, {str(LIBRARIES[0])!r}:
 
 
 def test_nvrtc_of_wheels(monkeypatch, tmp_path):
-    """What pip has put beside PyTorch."""
+    """NVRTC that pip has installed beside PyTorch."""
     (tmp_path / "nvidia/cuda_nvrtc/lib").mkdir(parents=True)
     (tmp_path / "nvidia/cu13/lib").mkdir(parents=True)
     for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cuda_nvrtc/lib/libnvrtc-builtins.so.12.8", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.0"):

@@ -1,4 +1,4 @@
-"""Servers that are busy, silent or far away, break off, send on to others, or take ranges in their own ways."""
+"""HTTP servers that are busy, silent or slow, break connections, redirect, or handle ranges in unusual ways."""
 
 import functools
 import http.server
@@ -17,7 +17,7 @@ from lmc_codec import _http, _sources
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """What the server's `answer` leaves to it: a file by ranges."""
+    """The default answer of the server: a file, by ranges."""
 
     def setup(self):
         super().setup()
@@ -138,7 +138,7 @@ def test_busy_for_good(server):
 
 
 def test_bodies_that_break_off(server, array):
-    """It goes on where they stopped, as often as they bring a piece at least."""
+    """Reading continues after broken answers, as long as each has at least a piece."""
     server.answer = lambda h, i: h.give(cut=(1 << 20) + 1000) or True
     assert same(read(server), array)
     starts = [int(x[2].split("-")[0]) for x in server.requests[1:]]
@@ -287,7 +287,7 @@ def test_options(server, array):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_after_a_fork(server, array):
-    """A child has a connection of its own: what the parent's brings is the parent's."""
+    """A forked child uses its own connection: answers on the parent's belong to the parent."""
     with lmc.open(server.url) as r:
         part = r.get_slice("w")
         assert same(r.get_slice("v")[:1000], array[:1000].view(np.int8))
@@ -303,13 +303,13 @@ def test_after_a_fork(server, array):
 
 
 def test_what_is_asked_for(server, array):
-    """Nothing twice: of what does not break off, each tensor takes a request."""
+    """Without broken connections each tensor takes one request, and nothing is read twice."""
     assert same(read(server), array)
     assert len(server.requests) == 2 and re.fullmatch(r"\d+-\d+", server.requests[1][2])
 
 
 def test_busy_where_it_was_sent_to(servers, array, monkeypatch):
-    """The wait that the place asks for comes before anything else is asked of anyone."""
+    """If the redirected server says Retry-After, nothing is requested from any server before that time."""
     one, two = servers
     one.answer = send_on(two.origin + "/signed/1")
     with lmc.open(one.url) as r:
@@ -326,7 +326,7 @@ def test_busy_where_it_was_sent_to(servers, array, monkeypatch):
 
 
 def test_a_few_bytes_at_a_time(server, array):
-    """Some servers give less than was asked for; not so little that it would take thousands of requests."""
+    """Servers may send less than was requested, but not so little that thousands of requests would be needed."""
 
     def answer(h, i):
         first = h.headers["Range"].removeprefix("bytes=").split("-")[0]
@@ -355,7 +355,7 @@ def test_compressed_on_the_way(server, array):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_interrupted(server, array):
-    """By Ctrl-C, for example, in the middle of an answer: what comes next is read anew."""
+    """An interruption (Ctrl-C) within an answer: the next request begins again."""
 
     class Enough(BaseException):
         pass
@@ -389,7 +389,7 @@ def test_interrupted(server, array):
 
 
 def test_close_of_a_base(server, array):
-    """Who has it as the base goes on, with the end of the file, too; and nothing is closed that somebody reads just now."""
+    """Readers that have it as their base still work, even at the end of the file; nothing in use is closed."""
     new = array.copy()
     new[::1000] ^= 1
     with lmc.open(server.url) as base, lmc.open(lmc.numpy.save({"w": new}, base=base), base=base) as r:
@@ -445,7 +445,7 @@ ENDLESS = {
 @pytest.mark.parametrize("when", ["opened", "read"])
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_bodies_without_end(server, array, kind, when):
-    """Whatever the status and the length that is said, no more is taken than was asked for, and what is behind it is an error."""
+    """For any status and length, no more is read than was requested; further bytes are an error."""
     server.sent = None
     server.answer = lambda h, i: i >= (when == "read") and ENDLESS[kind](h)
     said = {"endless200": "ranges", "endless302": "HTTP 302", "endless503": "HTTP 503"}.get(kind, "sends more than it was asked for")
@@ -461,7 +461,7 @@ def test_bodies_without_end(server, array, kind, when):
 @pytest.mark.parametrize("how", ["206", "chunked", "200", "range"])
 @pytest.mark.parametrize("is_more", [False, True])
 def test_bodies_of_other_lengths(server, array, how, is_more):
-    """Shorter than they say: asked for again. Longer: refused. In chunks, as they may be: taken."""
+    """Answers that are shorter than they say are requested again; longer ones are refused; chunked ones are accepted."""
     small = lmc.numpy.save({"w": array[:1000]})
     if how == "200":
         server.data = small
@@ -506,7 +506,7 @@ def test_connections_are_kept(keeping, array):
 
 
 def test_not_read_to_its_end(keeping, array):
-    """What is left of an answer is not taken for the next one."""
+    """The rest of an answer is not taken for the next answer."""
     keeping.answer = lambda h, i: i == 0 and h.say(200, [("Content-Length", len(keeping.data))], keeping.data)
     with lmc.open(keeping.url) as r:
         assert same(r["w"], array) and same(r["v"], array[:400_000].view(np.int8))
@@ -527,7 +527,7 @@ def test_sent_on_for_ever(keeping):
 
 
 def test_by_way_of_a_proxy(servers, array, monkeypatch):
-    """As urllib finds it. Of https it gets to see the name of the server only."""
+    """A proxy, as urllib finds it. With https it only sees the name of the server."""
     proxy = servers[1]
     monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
     monkeypatch.setenv("https_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
@@ -565,7 +565,8 @@ def test_parts_at_the_same_time(keeping, array, parts):
 
 
 def test_parts_that_fail(keeping, array, parts):
-    """Each is tried again by itself; the error of one is that of the call, and the next call begins anew."""
+    """Each parallel request is tried again by itself. An error of one is the error of the call; the next call begins
+    again."""
     keeping.answer = lambda h, i: i in (2, 5) and h.say(503, [("Content-Length", 0)])
     assert same(lmc.numpy.load_file(keeping.url)["w"], array)
     with lmc.open(keeping.url) as r:

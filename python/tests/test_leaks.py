@@ -1,5 +1,5 @@
-"""Whatever the extension is asked, and however it fails: afterwards memory and reference counts are as before. LMC_ROUNDS=10000
-makes as many rounds of each."""
+"""After any call of the extension, with or without an error, memory and reference counts are as before. LMC_ROUNDS=10000
+makes that many rounds of each call."""
 
 import ctypes
 import gc
@@ -156,7 +156,7 @@ def capsule(is_used=False):
 
 
 def capsule_of(code):
-    """With another number for the kind of its elements."""
+    """The capsule with another code for its dtype."""
     made = FLAT.__dlpack__()
     ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
     address = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(made), b"dltensor")
@@ -292,7 +292,8 @@ class MallInfo(ctypes.Structure):
 
 
 def allocated():
-    """Bytes of the C library's malloc (0: it does not tell), blocks of Python's; reference counts of what many calls share."""
+    """Bytes of the C library's malloc (0: unknown), blocks of Python's allocator, reference counts of objects that many
+    calls share."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError):
@@ -307,7 +308,7 @@ def allocated():
 
 
 def grown(function, raises):
-    """What ROUNDS calls leave: bytes, blocks, references."""
+    """What ROUNDS calls leave behind: bytes, blocks, references."""
     gc.collect()
     before = allocated()
     for _ in range(ROUNDS):
