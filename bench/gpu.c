@@ -4,8 +4,9 @@
  *     gpu FILE.lmc DIR   writes to DIR: decode.cu, tables.bin, blocks.bin; and prints the kernels
  *
  * blocks.bin has a row for each block: where it is in the LMC file, and in the file that this
- * restores, its kernel (u64); stored size, size, number, flags (u32). For each kernel: name, shared memory, the least of it,
- * groups of a multiprocessor, the next kernel, bytes of scratch for the largest block. */
+ * restores, its kernel (u64); stored size, size, number, flags (u32). For each kernel: name, shared
+ * memory, the least of it, groups of a multiprocessor, the next kernel, bytes of scratch for the
+ * largest block. */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_cuda.h"
