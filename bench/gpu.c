@@ -5,8 +5,7 @@
  *
  * blocks.bin has a row for each block: where it is in the LMC file, and in the file that this
  * restores, its kernel (u64); stored size, size, number, flags (u32). For each kernel: name, shared
- * memory, the least of it, groups of a multiprocessor, the next kernel, bytes of scratch for the
- * largest block. */
+ * memory, the least of it, groups per multiprocessor, next kernel, scratch of the largest block. */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_cuda.h"

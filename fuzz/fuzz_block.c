@@ -48,7 +48,7 @@ static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks, unsi
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
 
-/* A row of blocks as a tensor (spec 10): all of it, and a part. */
+/* A row of blocks as a coded tensor (layer 2 of lmc.h): all of it, and a part. */
 static void check_tensor(uint8_t *blocks, size_t size, int repair, int has_base, int at_start,
                          unsigned seed, unsigned off)
 {

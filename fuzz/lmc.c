@@ -134,7 +134,7 @@ void fuzz_begin(void)
 
 void fuzz_end(void) { FUZZ_CHECK(fuzz_memory.live == 0 && fuzz_memory.size == 0); }
 
-/* -- lists, masks and trees (spec 8) -- */
+/* -- lists, masks and trees (spec 6) -- */
 
 static lmc__scratch *open_decoder(lmc__decoder *d, const void *src, size_t size, void *ws,
                                   size_t ws_size)

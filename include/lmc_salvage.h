@@ -5,12 +5,11 @@
  *       #include "lmc.h"
  *       #include "lmc_salvage.h"
  *
- *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, behind lmc.h. It must be
- *   of the same version as lmc.h.
+ *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, after lmc.h. It must have
+ *   the same version as lmc.h.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   snapshot   salvage_api salvage salvage_place salvage_index salvage_walk salvage_read
  *              salvage_open
  */

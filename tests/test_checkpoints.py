@@ -715,7 +715,7 @@ class Used(Checkpoint):
         self.assertLess(2 * blocks("d.lmc"), blocks("two.lmc"))
 
     def test_foreign_decoder(self):
-        """A decoder that knows nothing of archives or pickles takes the raw file as a base, by the delta's own tables (spec 9.4)."""
+        """A decoder that knows nothing of archives or pickles accepts the raw file as a base, by the delta's own tables (spec/foreign-bases.md)."""
         old = f32(5000)
         new = bytearray(old)
         new[1000:1100] = bytes(100)

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
  * LMC__TRY. */
 
 #ifndef LMC_REALLOC
