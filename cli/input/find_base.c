@@ -270,9 +270,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
     const struct place_entry *e = find_places(p, wanted, &n);
-    for (; n > 0; n--, e++)
-        if (!needs_its_like(e)) return e;
-    return NULL;
+    return e && !needs_its_like(e) ? e : NULL; /* its like would come first */
 }
 
 /* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */

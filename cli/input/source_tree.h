@@ -1,5 +1,4 @@
-/* source_tree.h - directories that are compressed: what is in them, and what a snapshot does not
- * keep
+/* source_tree.h - directories to compress: what is in them, and what snapshots do not keep
  * SPDX-License-Identifier: MIT
  */
 #pragma once

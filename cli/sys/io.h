@@ -14,9 +14,6 @@ int read_some(int fd, void *data, size_t size, size_t *got);
 /* Reads all `size` bytes, except at the end. */
 int read_full(int fd, void *data, size_t size, size_t *got);
 
-/* Writes all `size` bytes. */
-int write_full(int fd, const void *data, size_t size);
-
 /* Writes bytes one after another. A new file is written in windows, which begin and end at
  * multiples of their size: the system keeps such writes in large pages, which is faster. Zeros
  * become holes. After an error nothing more is written, and all functions return the error.

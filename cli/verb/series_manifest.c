@@ -40,7 +40,9 @@ static int follows_step(const char *name, const char *at)
     return 0;
 }
 
-int find_number(const char *name, uint64_t *number)
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
+ * the last one that follows no letter, as in bf16; else the last one. Returns 0 if none. */
+static int find_number(const char *name, uint64_t *number)
 {
     const char *found = NULL;
     int best = 0;
