@@ -270,7 +270,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
     const struct place_entry *e = find_places(p, wanted, &n);
-    return e && !needs_its_like(e) ? e : NULL; /* its like would come first */
+    return e && !needs_its_like(e) ? e : NULL; /* a base with less depth would be first */
 }
 
 /* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
