@@ -853,7 +853,7 @@ class Interruptions(ApplyCase):
         self.prepare(base, result)
         self.put("t", base[:-100] + bytes(100))
         self.apply_refuses("d1", "t", code=4, says="nothing was changed")
-        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which showed only after ")
+        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which was found only after ")
         self.apply_refuses("d1", "t", code=4, says="it was left half applied and changed since")
         self.put("t", base)
         self.apply("d1", "t", says="is complete")

@@ -292,14 +292,14 @@ class Outputs(Case):
         self.refuses("-d", "-o", "out/", "two/d.lmc", code=1, says="out/d: exists already")
         for args in (("-o", "no/", "a"), ("-o", "no/", "d"), ("-o", "no/", "a", "d"), ("-d", "-o", "no/", "two/a.lmc"), ("-d", "-o", "no/", "two/d.lmc", "two/a.lmc")):
             self.refuses(None, *args, code=1, says="no/: there is no such directory; make it first")
-        self.refuses("-o", "two", "a", "d", code=2, says="for a directory that they go into, end it with a slash")
-        self.lmc("-d", "-o", "new/", "two/d.lmc")  # which is made
+        self.refuses("-o", "two", "a", "d", code=2, says="if it is a directory for all outputs, end it with a slash")
+        self.lmc("-d", "-o", "new/", "two/d.lmc")  # new/ is made
         self.assertEqual(self.tree("new"), ["f"])
         self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names
         self.assertTrue(os.path.exists(self.path("out/f")))
         self.refuses("-o", "two/", code=1, says="two/: is a directory; name a file with -o", stdin=b"from a pipe")
         self.refuses("-d", "-o", "two/", code=1, says="two: is a directory; name a file with -o", stdin=self.read("two/a.lmc"))
-        self.refuses("-o", "two/", "d/..", code=1, says="has no name to derive that of the output from")
+        self.refuses("-o", "two/", "d/..", code=1, says="has no name from which the output's can be made")
 
     def test_nothing_is_lost_on_the_way(self):
         """Two inputs with one name, or an output in place of an input: with --rm and -f one of them would be lost."""

@@ -23,11 +23,11 @@ class Messages(Case):
         self.write("a.bin", data)
         p = self.lmc("--base", "a.bin", "-o", "x.lmc", stdin=data, says="it comes from a pipe")
         self.assertIn(b"save it to a file", p.stderr)
-        self.assertNotIn(b"no tensor or file of that name", p.stderr)
+        self.assertNotIn(b"no tensor or file has the same name", p.stderr)
         self.lmc("-q", "-d", "x.lmc", "-o", "restored")
         self.assertEqual(self.read("restored"), data)
         self.write("other", bf16(300, 9))
-        self.lmc("--base", "a.bin", "other", says="no tensor or file of that name and size")
+        self.lmc("--base", "a.bin", "other", says="no tensor or file has the same name and size")
 
     def test_base_is_missing_and_nothing_has_changed(self):
         """A delta with the same fingerprint as its base, because only headers differ, is not a loop."""
@@ -57,8 +57,8 @@ class Messages(Case):
         self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
         self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
         self.lmc("-q", "2.safetensors", "-o", "o.lmc")
-        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
-        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
         self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
 
     def test_bases_that_are_not_needed(self):

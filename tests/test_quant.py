@@ -550,7 +550,7 @@ class Command(Quant):
     def test_restoring_says_so(self):
         self.checkpoint(layers=1)
         self.compress("c", "*=bits:8")
-        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, near what was compressed, but not equal")
+        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, which differ from the compressed ones")
         self.lmc("-d", "-q", "-f", "x.lmc")
         self.lmc("-t", "x.lmc")
         with open(self.path("x.lmc"), "rb") as f:
