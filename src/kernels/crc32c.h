@@ -88,8 +88,8 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 /* Makes out of a message, before which the register is crc, a shorter one that begins with register
  * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
  * than these places at least. */
-static __attribute__((noinline)) size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
-                                    size_t unit)
+static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                               size_t unit)
 {
     const size_t places = LMC__CRC_PLACES(unit);
     uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;

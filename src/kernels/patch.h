@@ -290,47 +290,55 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
- * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
+/* All changes of a chunk, to pending: their numbers within their classes, classes and residuals, and
+ * the sums that are to place them. Returns how many. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                             size_t n_groups, const uint8_t *tally, size_t row,
+                                             const lmc__patches *changes, unsigned n_classes,
+                                             unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    size_t n = 0;
+    unsigned c;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c], n_taken;
+        before = all;
+        done->seen[c] = end;
+        if (at[next] >= end) continue;
+        lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);
+        do {
+            n_taken = lmc__take_changes_avx2(pending, n, at + next,
+                                             changes->residual[c] + (size_t)next * width, c, seen,
+                                             end, width);
+            n += n_taken;
+            next += n_taken;
+        } while (n_taken == LMC__PATCH_STEP);
+        done->next[c] = next;
+    }
+    return n;
+}
+
+/* The chunk's n pending elements, which are at base and which `out` has, too, are restored and
+ * written to out. from: the chunk's first element's number. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
-        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
-        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
-        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
+    INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
+                                       const uint8_t *base, const lmc__key_ranges *ranges,         \
+                                       lmc__undo *undo, size_t from, unsigned width,               \
+                                       enum lmc__order order, int has_fast_pdep)                   \
     {                                                                                              \
-        const __m256i here =                                                                       \
-            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
-        __m256i before = _mm256_setzero_si256();                                                   \
-        size_t n = 0, i;                                                                           \
-        unsigned c;                                                                                \
-        for (c = 0; c < n_classes; c++) {                                                          \
-            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
-                          own = _mm256_sub_epi8(all, before);                                      \
-            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
-                                  end = seen + lmc__sum_bytes_avx2(own);                           \
-            uint32_t next = done->next[c], n_taken;                                                \
-            before = all;                                                                          \
-            done->seen[c] = end;                                                                   \
-            if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
-            do {                                                                                   \
-                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
-                                                 changes->residual[c] + (size_t)next * width, c,   \
-                                                 seen, end, width);                                \
-                n += n_taken;                                                                      \
-                next += n_taken;                                                                   \
-            } while (n_taken == LMC__PATCH_STEP);                                                  \
-            done->next[c] = next;                                                                  \
-        }                                                                                          \
+        size_t i;                                                                                  \
         for (i = 0; i < n; i++) {                                                                  \
             const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
-            const uint16_t *up_to;                                                                 \
-            size_t place;                                                                          \
+            const unsigned c = pending->place[i] / LMC__PATCH_CHUNK;                               \
+            const uint16_t *up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                         \
+            size_t place = lmc__find_group_avx2(up_to, number);                                    \
             uint64_t m;                                                                            \
-            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
-            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -383,11 +391,14 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
-                    &pending, &done, out + j * width, from + j * width,                            \
-                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
+                const size_t n_pending = lmc__take_chunk_avx2(                                     \
+                    &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
+                    row, changes, grouping->n_classes, width);                                     \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
+                                                      from + j * width, &ranges, undo, i + j, w,   \
+                                                      order, has_fast_pdep));                      \
+            }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
