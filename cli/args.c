@@ -3,10 +3,10 @@
 
 #include "input/base.h"
 
-/* While the command of lmc series is not known yet, the verb is its first one. */
+/* Until the command of lmc series is known, the verb is that of its first command. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
 
-/* Other words for what options ask for. */
+/* Other words for verbs that options select. */
 static const struct {
     const char *word;
     enum verb verb;
@@ -16,7 +16,7 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The verb of a word, or of another word for it; of lmc series the first. N_VERBS: there is none.
+/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none.
  */
 static enum verb verb_of_word(const char *word)
 {
@@ -40,13 +40,13 @@ static const char *name_option(const struct option *o, char text[32])
     return text;
 }
 
-/* A wrong call of lmc series: how it is called. */
+/* Prints the usage of a command of lmc series. */
 static void say_series_usage(const struct arguments *a)
 {
     say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
 }
 
-/* "--json is for -l, 'lmc diff' and 'lmc stats'"; if many take it: "-r is not for 'lmc diff'" */
+/* "--json is for -l, 'lmc diff' and 'lmc stats'"; if it is for many: "-r is not for 'lmc diff'" */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
     char *list, name[32];
@@ -77,10 +77,10 @@ struct reading {
     struct arguments *a;
     char **argv;
     int argc, at;
-    int verb_at;      /* where the word of the verb stands; 0: nowhere */
+    int verb_at;      /* index of the word of the verb; 0: there is none */
     const char *word; /* the first name, if that is no verb; or NULL */
-    int is_wrong;     /* it can be no file: it comes first, or more comes behind it */
-    const char *mode; /* how the verb was asked for, as it was written; NULL: it was not */
+    int is_wrong;     /* it cannot be a file: it is first, or more follows */
+    const char *mode; /* what selects the verb, as it was written; NULL: nothing */
     uint64_t given;   /* a bit for each of the options */
 };
 
@@ -89,10 +89,10 @@ static int has_value(const struct option *o)
     return o->kind == TEXT || o->kind == ANY || o->kind == COUNT;
 }
 
-/* -z, -d, -t, -l: one of them, and not beside a verb. */
+/* Takes -z, -d, -t or -l: only one of them, and only without a verb. */
 static int take_mode(struct reading *r, const struct option *o)
 {
-    static const char *const modes[] = {"-z", "-d", "-t", "-l"}; /* as enum verb begins */
+    static const char *const modes[] = {"-z", "-d", "-t", "-l"}; /* in the order of enum verb */
     char name[32];
     if (verbs[r->a->verb].word)
         return fail_usage(
@@ -106,7 +106,7 @@ static int take_mode(struct reading *r, const struct option *o)
     return CODE_OK;
 }
 
-/* rest: what follows in the same argument and is the value; NULL: that is the next argument */
+/* rest: the value, if it is in the same argument; NULL: the next argument is the value */
 static int take_option(struct reading *r, const struct option *o, const char *rest)
 {
     struct arguments *a = r->a;
@@ -135,13 +135,13 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     return CODE_OK;
 }
 
-/* Rows that only lmc series takes are none for others. */
+/* Whether a row is valid here: some are only for lmc series. */
 static int is_visible(const struct option *o, const struct arguments *a)
 {
     return is_series(a) || (o->verbs & PLAIN);
 }
 
-/* NULL: there is none. */
+/* The option of that letter; NULL: none. */
 static const struct option *find_letter(const struct arguments *a, char letter)
 {
     const struct option *o = options;
@@ -149,7 +149,7 @@ static const struct option *find_letter(const struct arguments *a, char letter)
     return o < options + n_options ? o : NULL;
 }
 
-/* word: perhaps with a value behind '='. NULL: there is none. */
+/* The option of that word, which may have a value behind '='. NULL: none. */
 static const struct option *find_long(const struct arguments *a, const char *word)
 {
     for (const struct option *o = options; o < options + n_options; o++) {
@@ -161,23 +161,35 @@ static const struct option *find_long(const struct arguments *a, const char *wor
     return NULL;
 }
 
-/* What other tools have, and what there is instead. */
+/* Options and words of other tools, and what lmc has instead. */
 static const struct {
     const char *names, *says; /* each name with a space on both sides */
 } habits[] = {
     {" -j --jobs --nproc ", "-T sets the number of threads"},
     {" --level --best --ultra ", "levels are --fast, --max and --archive"},
     {" -C --directory ", "-o names the output"},
-    {" -x --extract --restore ", "-d restores"},
+    {" x -x --extract --restore ", "-d restores"},
     {" --exclude --include ",
      "a directory is compressed whole; lmc -d DIR.lmc PATH... restores parts"},
     {" -n --dry-run ", "nothing is removed without --rm, and nothing is replaced without -f; in a "
                        "series, prune and gc have --dry-run"},
     {" --svg ",
      "'python -m lmc_integrations.stats PREFIX SNAPSHOT...' draws the pictures, with matplotlib"},
+    {" dump ", "'python3 spec/dump.py FILE.lmc' in the sources of lmc prints every field, see 'lmc "
+               "help dump'"},
 };
 
-/* The option that was meant: one that is near, or the only one that begins so. */
+/* What lmc has instead of that option or word of other tools; NULL: nothing is known. */
+static const char *find_habit(const char *name)
+{
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, " %.70s ", name);
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (strstr(habits[i].names, wanted)) return habits[i].says;
+    return NULL;
+}
+
+/* The option that was probably meant: a similar one, or the only one that begins so. */
 static const char *find_meant(const struct arguments *a, const char *word)
 {
     const char *longer = NULL;
@@ -195,12 +207,8 @@ static const char *find_meant(const struct arguments *a, const char *word)
 /* name: with its dashes, and without a value */
 static int fail_unknown(const struct arguments *a, const char *name)
 {
-    char wanted[80];
-    const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL;
-    snprintf(wanted, sizeof wanted, " %.70s ", name);
-    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (strstr(habits[i].names, wanted))
-            return fail_usage(a, "there is no option '%s'; %s", name, habits[i].says);
+    const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL, *says = find_habit(name);
+    if (says) return fail_usage(a, "there is no option '%s'; %s", name, says);
     return fail_usage(a, "there is no option '%.100s'%s%s%s", name,
                       meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
 }
@@ -223,7 +231,7 @@ static int read_letters(struct reading *r, const char *letters)
     return code;
 }
 
-/* What comes after "--": "force", "output=OUT", "output" before OUT. */
+/* word: what follows "--": "force", "output=OUT", or "output" before OUT. */
 static int read_word(struct reading *r, const char *word)
 {
     const struct option *o = find_long(r->a, word);
@@ -249,7 +257,7 @@ static int read_all(struct reading *r)
     return code;
 }
 
-/* Takes the directory and the command out of the names of lmc series. */
+/* Removes the directory and the command from the names of lmc series. */
 static int find_command(struct arguments *a)
 {
     if (a->o.n_names < 2) {
@@ -287,7 +295,7 @@ static int check_number(const struct arguments *a)
     return fail_usage(a, "usage: lmc %s %s", v->word, v->usage);
 }
 
-/* Of lmc -d, what stands behind the first name: other snapshots, or what is wanted of the first. */
+/* Finds whether the later names of lmc -d are snapshots, or paths in the first one. */
 static int find_parts(struct arguments *a)
 {
     size_t n_snapshots = 0;
@@ -305,7 +313,7 @@ static int find_parts(struct arguments *a)
     return CODE_OK;
 }
 
-/* Where an output can go. */
+/* Checks options for the output. */
 static int check_output_options(const struct arguments *a)
 {
     const char *output = a->o.output;
@@ -328,7 +336,7 @@ static int check_output_options(const struct arguments *a)
     return CODE_OK;
 }
 
-/* Combinations that make no sense, or that would lose something. */
+/* Refuses combinations that make no sense, or that would lose something. */
 static int check_combinations(const struct arguments *a)
 {
     const struct options *o = &a->o;
@@ -359,7 +367,7 @@ static int check_combinations(const struct arguments *a)
     return CODE_OK;
 }
 
-/* No empty name, as "$x" is if x is not set, but of a tensor; no verb in the place of a file. */
+/* Refuses empty names of files (as "$x" is if x is not set), and a verb instead of a file. */
 static int check_names(const struct arguments *a)
 {
     const size_t n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->o.n_names;
@@ -387,7 +395,7 @@ static int check_arguments(struct arguments *a, uint64_t given)
 
 /* -- the verb -- */
 
-/* The argument behind the one at `at` that is no value of an option; the verb is not known yet. */
+/* The next argument behind `at` that is no option's value. The verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
     const char *text = r->argv[at];
@@ -404,7 +412,7 @@ static int next_argument(const struct reading *r, int at)
     return at + 1;
 }
 
-/* Where the first argument is that is no option; 0: nowhere before "--". */
+/* The index of the first argument that is no option; 0: there is none before "--". */
 static int find_first_name(const struct reading *r)
 {
     for (int at = 1; at < r->argc; at = next_argument(r, at)) {
@@ -414,21 +422,15 @@ static int find_first_name(const struct reading *r)
     return 0;
 }
 
-/* A word that is no verb and no file: it is a mistake, and what comes behind it must not be
- * compressed. One behind options, and alone, is a file that is not there: "lmc -d model". */
+/* Refuses a word that is no verb and no file: what follows it must not be compressed by mistake.
+ * But if it follows options and is alone, it is a missing file: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
-    const char *const word = r->word, *near = NULL, *series = "";
+    const char *const word = r->word, *near = NULL, *series = "", *says = find_habit(word);
     const size_t n = strlen(word);
-    if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
-        return fail_usage(r->a, "'%s' is neither a command nor a file; -d restores", word);
-    if (strcmp(word, "dump") == 0 && access(word, F_OK) != 0)
-        return fail(CODE_USAGE, NULL,
-                    "the command has no 'dump'; 'python3 spec/dump.py FILE.lmc' in "
-                    "its sources prints every field, see 'lmc help dump'");
-    if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n ||
-        access(word, F_OK) == 0)
-        return CODE_OK;
+    if (access(word, F_OK) == 0) return CODE_OK;
+    if (says) return fail_usage(r->a, "'%s' is neither a command nor a file; %s", word, says);
+    if (n < 2 || n > 20 || strspn(word, "abcdefghijklmnopqrstuvwxyz-") != n) return CODE_OK;
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD && !near; verb++)
         if (is_near(word, verbs[verb].word)) near = verbs[verb].word;
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases && !near; i++)
@@ -443,7 +445,7 @@ static int check_word(const struct reading *r)
                       near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
 }
 
-/* Looks for the verb: the first argument that is no option. */
+/* Finds the verb: the first argument that is no option. */
 static int find_verb(struct reading *r)
 {
     struct arguments *a = r->a;
@@ -469,7 +471,7 @@ static int find_verb(struct reading *r)
     return CODE_OK;
 }
 
-/* What the name of the program says. */
+/* Sets what the name of the program (unlmc, lmccat) selects. */
 static void set_defaults(struct reading *r)
 {
     struct arguments *a = r->a;
@@ -493,7 +495,7 @@ static int is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* word: a topic, a verb, or another word for one */
+/* word: a topic, a verb or an alias */
 static int help_on(const char *word)
 {
     const enum verb verb = verb_of_word(word);
@@ -502,7 +504,7 @@ static int help_on(const char *word)
         is_help(word) || strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? "" : word);
 }
 
-/* "lmc help TOPIC" and "lmc version", with options before it or without. 1: it was that. */
+/* Handles "lmc help TOPIC" and "lmc version", also behind options. 1: it was one of these. */
 static int answer(const struct reading *r, int *code)
 {
     const int at = find_first_name(r);

@@ -1,8 +1,8 @@
 /* args.h - the command line
  * SPDX-License-Identifier: MIT
  *
- * Options are taken out of argv, the other arguments stay there in order. option_table.c says what
- * there is to take, and which verb takes which option. Mistakes are reported, with CODE_USAGE.
+ * Options are removed from argv; the other arguments stay there in order. option_table.c lists all
+ * options, and the verbs that take them. Mistakes are reported, with CODE_USAGE.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "choose/quantise.h"
 #include "verb/verbs.h"
 
-/* Up to VERB_LIST by an option, the others by a word; behind them the commands of lmc series. */
+/* Up to VERB_LIST, options select them; then words; the last are the commands of lmc series. */
 enum verb {
     VERB_COMPRESS,
     VERB_RESTORE,
@@ -40,36 +40,36 @@ enum verb {
 
 #define MAX_THREADS 1024
 
-/* What was asked for. */
+/* The parsed command line. */
 struct arguments {
     enum verb verb;
-    int has_word; /* the verb was asked for by a word that stands for an option */
-    int is_done;  /* help or the version was printed: there is nothing more to do */
+    int has_word; /* a word that is an alias of an option has selected the verb */
+    int is_done;  /* help or the version was printed: nothing more to do */
     struct options o;
     struct bases bases; /* of o */
     struct policy policy;
     long n_threads; /* 0: one for each core */
-    int progress;   /* -1: if standard error is a terminal */
+    int progress;   /* -1: only if standard error is a terminal */
 };
 
-/* Reads and checks the command line. a is to be freed in any case, and must not move until then. */
+/* Reads and checks the command line. a must be freed even after an error, and not moved before. */
 int read_arguments(struct arguments *a, int argc, char **argv);
 
-/* Whether that is the word of a verb. */
+/* Whether name is the word of a verb. */
 int is_verb(const char *name);
 
 void free_arguments(struct arguments *a);
 
-/* Prints the text of 'lmc help NAME' (help.c); CODE_USAGE, reported: there is none. */
+/* Prints the text of 'lmc help NAME' (help.c). CODE_USAGE: there is none, which is reported. */
 int print_help(const char *name);
 
 /* -- the table of verbs and options -- */
 
 struct verb_row {
-    const char *word, *command; /* NULL: it is asked for by an option; of lmc series */
+    const char *word, *command; /* word NULL: an option selects it; command: of lmc series */
     const char *said;           /* in "--json is for ..." */
-    const char *usage;          /* what comes after the word */
-    size_t least, most;         /* arguments */
+    const char *usage;          /* arguments, as printed after the word */
+    size_t least, most;         /* number of arguments */
     const char *topic;          /* of lmc help */
     int (*run)(const struct options *o);
 };
@@ -81,31 +81,31 @@ extern const struct verb_row verbs[N_VERBS];
 #define ALL ((1u << N_VERBS) - 1)
 #define PLAIN (V(SERIES_ADD) - 1)
 #define SERIES (ALL & ~PLAIN)
-/* They write the one file or stream that -o and -c name. */
+/* Verbs that write the one file or stream that -o and -c name. */
 #define WRITERS                                                                                    \
     (V(COMPRESS) | V(RESTORE) | V(CAT) | V(FOLD) | V(REBASE) | V(SERIES_RESTORE) | V(SERIES_CAT))
-/* They look into files for tensors; the others only if a base is such a file. */
+/* Verbs that parse files for tensors; others do so only for a base. */
 #define LOOKERS (V(COMPRESS) | V(DIFF) | V(STATS) | V(APPLY) | V(SERIES_ADD) | V(SERIES_WATCH))
 #define CODERS (V(COMPRESS) | V(FOLD) | V(REBASE) | V(SERIES_ADD) | V(SERIES_GC) | V(SERIES_WATCH))
 #define LEVELS (CODERS | V(DIFF) | V(STATS))
-/* Their bases are looked for. */
+/* Verbs that search for bases. */
 #define BASED (PLAIN & ~V(APPLY))
 #define ADDERS (V(SERIES_ADD) | V(SERIES_WATCH))
 
-/* They make files and directories of what a snapshot says. */
+/* Verbs that create files and directories from a snapshot. */
 #define MAKERS (V(RESTORE) | V(APPLY) | V(SALVAGE) | V(SERIES_RESTORE))
 
 enum kind {
     MODE,  /* no value; sets the verb, to `value` */
     FLAG,  /* no value; sets the int at `at` to `value` */
     ACT,   /* no value; calls `take` */
-    TEXT,  /* a value, not empty: a const char * at `at`, or what `take` makes of it */
+    TEXT,  /* a value, not empty: stored as const char * at `at`, or handled by `take` */
     ANY,   /* the same, but it may be empty */
     COUNT, /* a number of at least `value`: a uint64_t at `at` */
 };
 
-/* A row says which verbs take the option; with all others it is a mistake. A name may stand here
- * twice: then the first row counts that the command line can mean. */
+/* A row lists the verbs that take the option; with any other it is a mistake. Two rows may have the
+ * same name: then the first one that is valid for the command line counts. */
 struct option {
     char letter;      /* 0: it has none */
     const char *name; /* "": it has none */
@@ -114,7 +114,7 @@ struct option {
     size_t at;
     int value;
     int (*take)(struct arguments *a, const char *text);
-    const char *wants; /* what the value is */
+    const char *wants; /* what the value is, for messages */
 };
 
 extern const struct option options[];
@@ -123,8 +123,8 @@ extern const size_t n_options;
 /* Reports a mistake in the command line, as say() does. */
 #define fail_usage(a, ...) (say(NULL, __VA_ARGS__), refer_to_help(a))
 
-/* Where to read more; CODE_USAGE. */
+/* Prints where to read more. Returns CODE_USAGE. */
 int refer_to_help(const struct arguments *a);
 
-/* What --version prints. */
+/* Prints the output of --version. */
 int print_version(void);

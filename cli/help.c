@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-/* The lines of help.txt, to NULL: the build makes this array of it (help.sed). A
- * topic begins with "# NAME"; what stands before the first one is the overview. */
+/* The lines of help.txt, up to NULL; help.sed makes this array when lmc is built. A topic begins
+ * with "# NAME"; before the first one is the overview. */
 extern const char *const help_lines[];
 
 #define MARK "# "
@@ -27,7 +27,7 @@ int print_help(const char *name)
     const char *const *line = help_lines;
     while (*name && *line && !(begins_topic(*line) && strcmp(*line + MARK_SIZE, name) == 0)) line++;
     if (!*line) return fail_topic(name);
-    if (*name) line += 2; /* the name, and the empty line below it */
+    if (*name) line += 2; /* skips the name, and the empty line below it */
     for (; *line && !begins_topic(*line); line++)
         if (**line || (line[1] && !begins_topic(line[1]))) puts(*line);
     return CODE_OK;

@@ -1,5 +1,5 @@
-/* lmc_impl.c - the one file of the program that implements lmc.h: it takes the time, and is
- * compiled once SPDX-License-Identifier: MIT
+/* lmc_impl.c - the only file that implements lmc.h, as compiling that takes long
+ * SPDX-License-Identifier: MIT
  */
 #define LMC_PTHREADS /* before platform.h, which includes lmc.h */
 #include "sys/platform.h"

@@ -1,9 +1,9 @@
 /* main.c - the command lmc: compresses files and checkpoints, with zstd's habits
  * SPDX-License-Identifier: MIT
  *
- * The state of the process, outside of the stack and the heap, is in sys/: the line on the terminal
- * (report.c), the progress (progress.c), temporary names (temporary.c), the umask (attributes.c),
- * what runs when memory is out (memory.c).
+ * Static variables are only in sys/: the line on the terminal (report.c), the progress
+ * (progress.c), temporary names (temporary.c), the umask (attributes.c), the hook for lack of
+ * memory (memory.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
@@ -12,7 +12,6 @@
 #include <sys/resource.h>
 
 #include "format/json.h"
-#include "input/base.h"
 #include "input/options.h"
 #include "sys/attributes.h"
 #include "sys/temporary.h"
@@ -30,7 +29,7 @@ static int process_file(const char *path, int is_named, const struct arguments *
     }
 }
 
-/* Each file below path on its own. */
+/* Processes each file below path by itself. */
 static int process_tree(const char *path, const struct arguments *a)
 {
     struct listing l;
@@ -54,7 +53,7 @@ static int process_path(const char *path, const struct arguments *a)
     return process_file(path, 1, a);
 }
 
-/* By the names, then by their places. */
+/* Sorts by name, then by place. */
 static int compare_operands(const void *a, const void *b)
 {
     char **const x = *(char **const *)a, **const y = *(char **const *)b;
@@ -62,7 +61,7 @@ static int compare_operands(const void *a, const void *b)
     return order ? order : x < y ? -1 : x > y;
 }
 
-/* What is named twice is removed once. Returns how many names are left, in their order. */
+/* Removes repeated names, and keeps the order. Returns how many names are left. */
 static size_t drop_repeated(char **names, size_t n)
 {
     char ***sorted = (char ***)resize(NULL, n + 1, sizeof *sorted);
@@ -79,7 +78,7 @@ static size_t drop_repeated(char **names, size_t n)
     return kept;
 }
 
-/* With --rm a missing input stops all: it may be a verb that does not come first. */
+/* With --rm, refuses all if an input is missing: it may be a verb that is not the first word. */
 static int check_inputs(const struct options *o)
 {
     struct stat st;
@@ -93,11 +92,11 @@ static int check_inputs(const struct options *o)
     return CODE_OK;
 }
 
-/* Before anything is written: that no input destroys another one. */
+/* Checks, before anything is written, that no input will destroy another one. */
 static int check_operands(const struct options *o, enum verb verb)
 {
     const int is_restoring = verb != VERB_COMPRESS;
-    int code = o->n_names > 1 ? check_output_name(o) : CODE_OK; /* which they go into */
+    int code = o->n_names > 1 ? check_output_name(o) : CODE_OK; /* the directory for all outputs */
     if (code == CODE_OK && verb != VERB_TEST && verb != VERB_LIST)
         code = check_overwritten(is_restoring, o);
     if (code == CODE_OK && o->remove_source) code = check_removed(is_restoring, o);
@@ -120,7 +119,7 @@ static int process_files(struct arguments *a)
 
 /* -- the process -- */
 
-/* The lowest descriptors must not become files of ours: messages would go into them. */
+/* Opens closed standard descriptors: else messages could go into a file with such a number. */
 static void occupy_standard_descriptors(void)
 {
     int fd;
@@ -135,18 +134,18 @@ static unsigned count_threads(long wanted)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
 }
 
-/* Results that went to standard output through stdio or directly: an error may show up only now. A
- * reader that closes the pipe early ("lmc -l x.lmc | head") is no error. */
+/* Flushes and closes standard output, where a write error may show only now. A reader that closes
+ * the pipe early ("lmc -l x.lmc | head") is no error. */
 static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};
     if ((fflush(stdout) == 0 && !ferror(stdout)) || code != CODE_OK) return code;
-    if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be of another call */
+    if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be from another call */
         return code;
     return fail_errno(STANDARD_OUTPUT, errno, "cannot write");
 }
 
-/* Each link of a chain is an open file, and what a shell allows is few. */
+/* Raises the limit of open files: each link of a chain is one, and shells allow few. */
 static void allow_many_files(void)
 {
     const rlim_t wanted = 65536;

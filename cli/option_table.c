@@ -55,7 +55,7 @@ int refer_to_help(const struct arguments *a)
 
 static int take_output(struct arguments *a, const char *text)
 {
-    /* opened by that name, a file there would be written from its beginning, whatever it holds */
+    /* if it were opened by that name, a file there would be overwritten from its beginning */
     a->o.output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
     return CODE_OK;
 }
@@ -70,7 +70,7 @@ static int take_threads(struct arguments *a, const char *text)
     return CODE_OK;
 }
 
-/* Names of NumPy and PyTorch beside those of safetensors. */
+/* Names of NumPy and PyTorch, besides those of safetensors. */
 static const char dtype_names[] =
     " bool_=BOOL uint8=U8 byte=U8 int8=I8 int16=I16 short=I16 uint16=U16 int32=I32 int=I32 "
     "uint32=U32 int64=I64 long=I64 uint64=U64 float16=F16 half=F16 fp16=F16 bfloat16=BF16 "
@@ -78,7 +78,7 @@ static const char dtype_names[] =
     "cfloat=C64 float8_e4m3fn=F8_E4M3 float8_e5m2=F8_E5M2 float8_e4m3fnuz=F8_E4M3FNUZ "
     "float8_e5m2fnuz=F8_E5M2FNUZ float8_e8m0fnu=F8_E8M0 ";
 
-/* "bf16", "torch.float32", "np.int8": any case. LMC_AUTO: there is none. */
+/* The dtype of "bf16", "torch.float32" or "np.int8", in any case. LMC_AUTO: there is none. */
 static enum lmc_dtype find_dtype(const char *text)
 {
     static const char *const modules[] = {"torch.", "numpy.", "np."};
@@ -238,7 +238,7 @@ const struct option options[] = {
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(o.opaque), 1, NULL, NULL},
-    /* as for other tools that have levels, the last one counts */
+    /* as in other tools with levels, the last one counts */
     {0, "fast", FLAG, LEVELS, AT(o.level), LMC_LEVEL_FAST, NULL, NULL},
     {0, "max", FLAG, LEVELS, AT(o.level), LMC_LEVEL_MAX, NULL, NULL},
     {0, "archive", FLAG, LEVELS, AT(o.level), LMC_LEVEL_ARCHIVE, NULL, NULL},

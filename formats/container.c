@@ -31,7 +31,7 @@ static int ends_with(const char *name, const char *suffix)
     return size >= length && strcmp(name + size - length, suffix) == 0;
 }
 
-/* Those of PyTorch promise nothing: other files have them, too. */
+/* Suffixes of PyTorch do not tell the kind: other files have them, too. */
 static const struct {
     const char *suffix;
     enum container_kind kind;
@@ -64,7 +64,7 @@ static enum container_kind container_kind_of_content(const unsigned char *data, 
     return CONTAINER_NONE;
 }
 
-/* What could not be parsed keeps what the caller is told of it. */
+/* After an error, keeps only what the caller needs to know. */
 static enum container_result end_parsing(struct container *c, enum container_result result)
 {
     if (result == CONTAINER_OK) return result;

@@ -20,7 +20,7 @@ uint64_t container_number(const unsigned char *p, unsigned size)
     return x;
 }
 
-#ifndef MIN_BUDGET /* of any file; fuzzers have less */
+#ifndef MIN_BUDGET /* of any file; fuzzers set less */
 #define MIN_BUDGET ((uint64_t)16 << 20)
 #endif
 
@@ -77,7 +77,7 @@ int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, u
         if (n > CONTAINER_MAX_SIZE / shape[i]) return 0;
         n *= shape[i];
     }
-    /* n * bits may exceed 64 bits though n * bits / 8 does not: divide first. */
+    /* divides first, as n * bits may overflow though n * bits / 8 does not */
     if (n % 8 * bits % 8 != 0 || n / 8 > CONTAINER_MAX_SIZE / bits) return 0;
     *bytes = n / 8 * bits + n % 8 * bits / 8;
     return *bytes <= CONTAINER_MAX_SIZE;
@@ -87,7 +87,7 @@ int container_compare_offsets(const void *a, const void *b)
 {
     const lmc_tensor *x = (const lmc_tensor *)a, *y = (const lmc_tensor *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    if (x->size != y->size) /* an empty tensor first: then it does not overlap its neighbour */
+    if (x->size != y->size) /* an empty tensor first, so that it does not overlap the next */
         return x->size < y->size ? -1 : 1;
     return strcmp(x->name, y->name);
 }

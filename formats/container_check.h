@@ -1,7 +1,6 @@
-/* container_check.h - the parsers, and what they check alike
- * SPDX-License-Identifier: MIT
+/* container_check.h - the parsers, and checks that they share SPDX-License-Identifier: MIT
  *
- * The functions that return a result fill in c->error, or c->need, for it.
+ * The functions that return a result also set c->error or c->need.
  */
 #pragma once
 
@@ -13,7 +12,7 @@
 #include "printable.h"
 
 /* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is
- * to be freed whatever is returned. */
+ * to be freed even after an error. */
 enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
                                                   size_t size, uint64_t file_size);
 enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
@@ -21,13 +20,13 @@ enum container_result container_parse_gguf(struct container *c, const unsigned c
 enum container_result container_parse_npy(struct container *c, const unsigned char *data,
                                           size_t size, uint64_t file_size);
 
-#define CONTAINER_MAX_TENSORS (1u << 28) /* of an LMC file */
+#define CONTAINER_MAX_TENSORS (1u << 28) /* limit of an LMC file */
 #define CONTAINER_MAX_NAME 65535u
 #define CONTAINER_MAX_DTYPE 32u
 #define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
 
-/* Says what is wrong in x->error: of a container, or of another struct that has one. BAD, which
- * compilers see: what was to be read is not used then. */
+/* Writes what is wrong to x->error, of a container or another struct that has one. It is a macro,
+ * so that compilers see the result BAD, and do not warn of uninitialised values. */
 #define container_bad(x, ...)                                                                      \
     (container_say((x)->error, sizeof(x)->error, __VA_ARGS__), CONTAINER_BAD)
 LIKE_PRINTF(3, 4) void container_say(char *error, size_t size, const char *format, ...);
@@ -42,29 +41,29 @@ LIKE_PRINTF(3, 4) void container_say(char *error, size_t size, const char *forma
 /* A little-endian number of size bytes. */
 uint64_t container_number(const unsigned char *p, unsigned size);
 
-/* Bytes that a list of what is in the file may take: few bytes of a file can repeat long names. */
+/* Bytes that the list of a file's content may take, as a few bytes can repeat long names. */
 uint64_t container_budget(const struct view *v);
 
-/* Gives *(T **)array, with room for *room things of that size, room for n. OK or MEMORY. */
+/* Grows *(T **)array, which has room for *room things of that size, to at least n. OK or MEMORY. */
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
 
 /* Appends n things of that size to *(T **)array, which has *used of them. OK or MEMORY. */
 enum container_result container_append(void *array, size_t *used, size_t *room, const void *things,
                                        size_t n, size_t size);
 
-/* need bytes of the header are wanted: BAD if the file has less, or no header is that long. */
+/* For a header of `need` bytes: MORE; BAD if the file has fewer, or that is over the limit. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
 
-/* *bytes = n elements of bits bits, the elements being the product of shape; 0 if that is no whole
- * number of bytes or over the limit. */
+/* *bytes: size of all elements of the shape, of `bits` bits each. Returns 0 if that is no whole
+ * number of bytes, or over the limit. */
 int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes);
 
-/* For qsort of tensors. */
+/* For qsort() of tensors. */
 int container_compare_offsets(const void *a, const void *b);
 
-/* Whether the tensor lies within a file of that size; LMC_UNKNOWN_SIZE: of any possible size. */
+/* Whether the tensor is within a file of that size; LMC_UNKNOWN_SIZE: of any possible size. */
 int container_fits(const lmc_tensor *t, uint64_t file_size);
 
-/* Sorts the tensors, whose offsets are those in the file. holes: bytes between them are allowed. */
+/* Sorts and checks the tensors. Offsets are those in the file. holes: allows gaps between them. */
 enum container_result container_check_tensors(struct container *c, uint64_t start,
                                               uint64_t file_size, int holes);

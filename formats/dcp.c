@@ -7,10 +7,10 @@
 struct dcp_place {
     const char *name, *file;
     uint64_t offset, size;
-    uint32_t extents, position; /* nodes of the pickle; 0: none */
+    uint32_t extents, position; /* nodes of the pickle; 0: unknown */
 };
 
-/* A tuple, perhaps as torch.Size. */
+/* The tuple itself, if the node is a torch.Size. */
 static uint32_t tuple_of(const struct pickle *p, uint32_t node)
 {
     if (pickle_get(p, node)->type == PICKLE_CALL)
@@ -18,7 +18,7 @@ static uint32_t tuple_of(const struct pickle *p, uint32_t node)
     return pickle_get(p, node)->type == PICKLE_TUPLE ? node : 0;
 }
 
-/* An entry of storage_data: index and place. */
+/* Reads an entry of storage_data: index and place. */
 static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {
     const struct pickle *const p = &d->pickle;
@@ -45,7 +45,7 @@ static int compare_items_by_place(const void *a, const void *b)
                                   : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Gives all items of that name the extents of their tensor. sorted: the items by name */
+/* Sets the extents of the whole tensor in all items of that name. sorted: the items by name */
 static void set_extents(struct dcp_place **sorted, size_t n, const char *name, uint32_t extents)
 {
     size_t low;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* n elements of a row. width is a constant where it is called. */
+/* Copies n elements of a row. width is a constant in most calls. */
 static inline void gather_row(unsigned char *dst, const unsigned char *from, size_t n, size_t step,
                               size_t width)
 {
@@ -12,7 +12,7 @@ static inline void gather_row(unsigned char *dst, const unsigned char *from, siz
 
 size_t gather_elements(struct gathering *g, void *dst, size_t cap)
 {
-    const unsigned inner = g->rank ? g->rank - 1 : 0; /* the dimension of rows */
+    const unsigned inner = g->rank ? g->rank - 1 : 0; /* rows are along this dimension */
     const size_t step = g->rank ? (size_t)g->strides[inner] * g->width : 0;
     unsigned char *out = (unsigned char *)dst;
     while (!g->is_end && cap >= g->width) {
@@ -23,7 +23,7 @@ size_t gather_elements(struct gathering *g, void *dst, size_t cap)
         for (unsigned k = 0; k < g->rank; k++)
             from += (size_t)(g->at[k] * g->strides[k]) * g->width;
         switch (step == g->width ? 0 : g->width) {
-        case 0: memcpy(out, from, n * step); break; /* side by side */
+        case 0: memcpy(out, from, n * step); break; /* contiguous */
         case 1: gather_row(out, from, n, step, 1); break;
         case 2: gather_row(out, from, n, step, 2); break;
         case 4: gather_row(out, from, n, step, 4); break;
@@ -54,7 +54,7 @@ int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags
     if (!flags) return 1;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(dtype, known[i].name) == 0) {
-            /* signs are the first bit of the last byte: of the element, or of each of its halves */
+            /* the sign is the top bit of the last byte: of the element, or of each of its halves */
             const size_t width = known[i].width;
             const int is_conjugated = known[i].is_complex && (flags & VIEW_CONJUGATED);
             for (size_t k = 0; k + width <= size; k += width) {

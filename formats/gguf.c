@@ -3,15 +3,15 @@
  */
 #include "container_check.h"
 
-/* A place in the header. Once a read goes past the end, missing is set, and all reads give zeros.
+/* A position in the header. After a read beyond the end, missing is set, and all reads return 0.
  */
 struct gguf_cursor {
     const unsigned char *data;
     size_t size, at;
-    uint64_t missing; /* bytes of the file that the first failed read asked for; 0: none failed */
+    uint64_t missing; /* bytes that the first failed read needs; 0: none has failed */
 };
 
-/* size bytes; NULL if they are not there. */
+/* Takes size bytes; NULL: there are fewer. */
 static const unsigned char *gguf_take(struct gguf_cursor *g, uint64_t size)
 {
     const unsigned char *p = g->data + g->at;
@@ -35,7 +35,7 @@ struct gguf_type {
     unsigned size; /* bytes of a block */
 };
 
-/* By number; a type without name was removed or is not known. */
+/* Finds a type by its number. A type without name was removed or is unknown. */
 static const struct gguf_type *gguf_find_type(uint64_t number)
 {
     static const struct gguf_type types[] = {
@@ -64,7 +64,7 @@ static unsigned gguf_value_size(uint64_t type)
     return type < sizeof sizes ? sizes[type] : 0;
 }
 
-/* Returns 0 for a type that is not known: the length of the value cannot be known either. */
+/* Returns 0 for an unknown type: then the length of the value is unknown, too. */
 static int gguf_skip_value(struct gguf_cursor *g, uint64_t type, unsigned nesting)
 {
     unsigned size = gguf_value_size(type);
@@ -82,12 +82,12 @@ static int gguf_skip_value(struct gguf_cursor *g, uint64_t type, unsigned nestin
         for (uint64_t i = 0; i < n && !g->missing; i++)
             if (!gguf_skip_value(g, item, nesting + 1)) return 0;
     } else {
-        return g->missing != 0; /* the type itself may be what is missing */
+        return g->missing != 0; /* the type itself may be missing */
     }
     return 1;
 }
 
-/* Skips the metadata, but for the alignment of the data. */
+/* Skips the metadata, except the alignment of the data. */
 static enum container_result gguf_read_metadata(struct container *c, struct gguf_cursor *g,
                                                 uint64_t n, uint64_t *alignment)
 {
@@ -111,7 +111,7 @@ static enum container_result gguf_read_metadata(struct container *c, struct gguf
     return CONTAINER_OK;
 }
 
-/* Walks over the tensor infos to learn what is to be allocated. */
+/* Goes through the tensor infos to find out how much memory to allocate. */
 static enum container_result gguf_measure_infos(struct container *c, struct gguf_cursor *g,
                                                 uint64_t n, size_t *n_numbers, size_t *n_characters)
 {
@@ -134,28 +134,25 @@ static enum container_result gguf_measure_infos(struct container *c, struct gguf
     return CONTAINER_OK;
 }
 
-/* The size of a tensor of known type; UINT64_MAX: unknown, to be seen from what comes after it. */
+/* Sets the size of a tensor; UINT64_MAX if its type is unknown: then the next tensor tells it. */
 static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
                                             const struct gguf_type *type)
 {
+    uint64_t shape[LMC_MAX_RANK] = {1}; /* in blocks, which are along the innermost dimension */
+    const unsigned last = t->rank ? t->rank - 1 : 0;
     t->size = UINT64_MAX;
     if (!type) return CONTAINER_OK;
-    if (type->n > 1) { /* blocks lie along the innermost dimension */
-        uint64_t shape[LMC_MAX_RANK];
-        if (t->rank == 0 || t->shape[t->rank - 1] % type->n != 0)
-            return container_bad(c, "tensor '%.100s' has a row that is no multiple of %u elements",
-                                 t->name, type->n);
-        memcpy(shape, t->shape, t->rank * sizeof *shape);
-        shape[t->rank - 1] /= type->n;
-        if (!container_count_bytes(shape, t->rank, type->size * 8, &t->size))
-            return container_bad(c, "tensor '%.100s' is too large", t->name);
-    } else if (!container_count_bytes(t->shape, t->rank, type->size * 8, &t->size)) {
-        return container_bad(c, "tensor '%.100s' is too large", t->name);
-    }
-    return CONTAINER_OK;
+    memcpy(shape, t->shape, t->rank * sizeof *shape);
+    if (shape[last] % type->n != 0)
+        return container_bad(c, "tensor '%.100s' has a row that is no multiple of %u elements",
+                             t->name, type->n);
+    shape[last] /= type->n;
+    return container_count_bytes(shape, t->rank, type->size * 8, &t->size)
+               ? CONTAINER_OK
+               : container_bad(c, "tensor '%.100s' is too large", t->name);
 }
 
-/* One tensor info, all of which is there. Strings go to *text. The offset is that in the data. */
+/* Reads a tensor info, which is complete. Strings go to *text. The offset is within the data. */
 static enum container_result gguf_read_info(struct container *c, struct gguf_cursor *g,
                                             lmc_tensor *t, uint64_t *room, char **text)
 {
@@ -167,7 +164,7 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
     *text += name_size + 1;
     t->rank = (unsigned)gguf_take_number(g, 4);
     t->shape = room;
-    for (unsigned i = t->rank; i > 0; i--) /* GGUF begins with the innermost dimension */
+    for (unsigned i = t->rank; i > 0; i--) /* GGUF has the innermost dimension first */
         room[i - 1] = gguf_take_number(g, 8);
     uint64_t number = gguf_take_number(g, 4);
     t->offset = gguf_take_number(g, 8);
@@ -177,8 +174,8 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
     return gguf_read_size(c, t, type);
 }
 
-/* Gives tensors of unknown type the bytes up to the next tensor or to the end of the file. If that
- * is not known either, no tensor can be told. */
+/* Sets the size of tensors of unknown type: up to the next tensor or the end of the file. If that
+ * end is needed and unknown, no tensors are listed. */
 static enum container_result gguf_guess_sizes(struct container *c, uint64_t file_size)
 {
     qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);
@@ -249,7 +246,7 @@ enum container_result container_parse_gguf(struct container *c, const unsigned c
     }
     TRY(gguf_guess_sizes(c, file_size));
     TRY(container_check_tensors(c, start, file_size, 1));
-    if (c->end != LMC_UNKNOWN_SIZE) /* writers pad the last tensor, too */
+    if (c->end != LMC_UNKNOWN_SIZE) /* writers also pad the last tensor */
         c->end =
             c->n_tensors ? start + (c->end - start + alignment - 1) / alignment * alignment : g.at;
     if (c->end != LMC_UNKNOWN_SIZE && c->end > CONTAINER_MAX_SIZE)

@@ -3,7 +3,7 @@
  */
 #include "container_check.h"
 
-/* The text of the dictionary; at runs through it. */
+/* The text of the dictionary. at: the current position in it. */
 struct npy_text {
     const char *text;
     size_t size, at;
@@ -31,7 +31,7 @@ static int npy_accept_word(struct npy_text *n, const char *word)
     return 1;
 }
 
-/* A quoted string without escapes, cut to fit into out. */
+/* Takes a quoted string without escapes, cut to fit into out. */
 static int npy_take_string(struct npy_text *n, char *out, size_t cap)
 {
     char quote = npy_peek(n);
@@ -45,7 +45,7 @@ static int npy_take_string(struct npy_text *n, char *out, size_t cap)
     return npy_accept(n, quote);
 }
 
-/* Skips a list as a structured dtype has one: brackets and strings. Only the outer end matters. */
+/* Skips the list of a structured dtype: brackets and strings. Only its end is needed. */
 static int npy_skip_list(struct npy_text *n)
 {
     size_t depth = 0;
@@ -127,7 +127,6 @@ struct npy_dtype {
     unsigned size;
 };
 
-/* C128 is no dtype of LMC: its bytes are coded as any others. */
 static const struct npy_dtype npy_dtypes[] = {
     {"|b1", "BOOL", 1}, {"|u1", "U8", 1},     {"|i1", "I8", 1},  {"<u2", "U16", 2},
     {"<i2", "I16", 2},  {"<f2", "F16", 2},    {"<u4", "U32", 4}, {"<i4", "I32", 4},
@@ -142,14 +141,14 @@ static const struct npy_dtype *npy_find_dtype(const char *descr)
     return NULL;
 }
 
-/* The array as a tensor without name. The bytes of a Fortran-order array are those of its
- * transposed array: shape reversed. */
+/* Makes a tensor without name of the array. The bytes of a Fortran-order array are those of its
+ * transposed array, so its shape is reversed. */
 static enum container_result npy_make_tensor(struct container *c, const struct npy_header *header,
                                              uint64_t start, uint64_t file_size)
 {
     const struct npy_dtype *dtype = npy_find_dtype(header->descr);
     lmc_tensor *t;
-    if (!dtype) { /* big-endian, structured, text: bytes, but where they end is not known */
+    if (!dtype) { /* big-endian, structured, text: plain bytes; their end is unknown */
         c->end = LMC_UNKNOWN_SIZE;
         return CONTAINER_OK;
     }

@@ -6,14 +6,14 @@
 
 #include "printable.h"
 
-/* What is left of a text of several parts, one behind another. */
+/* The rest of a text that has several parts, one after another. */
 struct text {
     const char *at;
     size_t size;
-    const char *rest[2]; /* the parts that come then; or NULL */
+    const char *rest[2]; /* the parts that follow; or NULL */
 };
 
-/* 0: it has ended; no name and no pattern has a zero byte. */
+/* Takes the next character. 0: the end, as no name and no pattern has a zero byte. */
 static uint32_t next_character(struct text *t)
 {
     size_t used;
@@ -44,8 +44,8 @@ static struct text make_text(const char *at, size_t size)
     return t;
 }
 
-/* Behind a '[': reads up to behind the ']'. *is_in: whether c is one that the set stands for.
- * Returns the fault of the set, or NULL. */
+/* Reads a set, from behind its '[' to behind its ']'. *is_in: whether the set matches c. Returns
+ * the fault of the set, or NULL. */
 static const char *read_set(struct text *p, uint32_t c, int *is_in)
 {
     int is_found = 0, is_first = 1;
@@ -91,7 +91,7 @@ const char *find_pattern_fault(const char *pattern, size_t size)
     return fault;
 }
 
-/* One character of each, which is no '*'. */
+/* Matches one element of the pattern, no '*', with one character. */
 static int match_one(struct text *pattern, struct text *name)
 {
     const uint32_t wanted = next_character(pattern), c = next_character(name);
@@ -100,8 +100,8 @@ static int match_one(struct text *pattern, struct text *name)
     return is_in && wanted != 0;
 }
 
-/* If something does not match, the last '*' takes one character more: what an earlier one could
- * take instead, this one can, too. */
+/* If something does not match, the last '*' takes one more character. Trying an earlier '*' is not
+ * needed: the last one can take what that one would. */
 int match_pattern(const char *pattern, size_t size, const char *directory, const char *name)
 {
     struct text p = make_text(pattern, size), t = make_text(name, strlen(name)), p_star = p,

@@ -3,18 +3,17 @@
  *
  *     *          any characters, also none and '/'
  *     ?          one character
- *     [abx-z]    one of these; [!abx-z]: one that is none of them
+ *     [abx-z]    one of these; [!abx-z]: any other one
  *
- * All else stands for itself, upper and lower case apart. A pattern is for the whole name. In a
- * set, a ']' that comes first stands for itself, and so does a '-' that comes first or last. [*] is
- * the character '*'.
+ * All other characters match themselves; upper and lower case differ. A pattern must match the
+ * whole name. In a set, a first ']', and a first or last '-', match themselves. [*] matches '*'.
  *
- * A character is one of UTF-8. A byte that belongs to none counts as one, with the number that
- * Python gives it (0xDC00 and its value).
+ * A character is one of UTF-8. Any other byte counts as a character with the number that Python
+ * uses for it (0xDC00 plus its value).
  *
- * What other languages of patterns read otherwise is a fault, and matches nothing: '\', '{', [^a],
- * [[:lower:]], [a-c-e], a set that is empty or has no end, a range that goes backwards. So no
- * pattern means something else here than in such a language.
+ * Syntax that has a meaning in other pattern languages is a fault, and matches nothing: '\', '{',
+ * [^a], [[:lower:]], [a-c-e], a set that is empty or has no end, a backward range. So no pattern
+ * means something else here than there.
  */
 #pragma once
 
@@ -23,6 +22,6 @@
 /* What is wrong with the pattern, for a message; NULL: nothing. */
 const char *find_pattern_fault(const char *pattern, size_t size);
 
-/* Whether it is a pattern without a fault, for "DIRECTORY/NAME"; for the name alone, if directory
- * is NULL or "". Time: at most that of the pattern's size times the name's. */
+/* Whether the pattern has no fault and matches "DIRECTORY/NAME"; or the name alone, if directory is
+ * NULL or "". Time: at most proportional to the pattern's size times the name's. */
 int match_pattern(const char *pattern, size_t size, const char *directory, const char *name);

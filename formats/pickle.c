@@ -3,7 +3,7 @@
 
 #include "container_check.h"
 
-/* MIN: read from any file, whatever its size. MAX: more than a checkpoint has. Fuzzers set less. */
+/* MIN: allowed for files of any size. MAX: more than a checkpoint has. Fuzzers set less. */
 #ifndef MIN_SIZE
 #define MIN_SIZE ((size_t)8 << 20)
 #define MAX_SIZE ((size_t)64 << 20)
@@ -47,7 +47,7 @@ static enum container_result push(struct pickle *p, uint32_t node)
     return container_append(&p->stack, &p->n_stack, &p->stack_room, &node, 1, sizeof node);
 }
 
-/* Nothing below the last mark may be taken. */
+/* The lowest thing on the stack that may be taken: nothing below the last mark. */
 static size_t bottom(const struct pickle *p) { return p->n_marks ? p->marks[p->n_marks - 1] : 0; }
 
 static enum container_result pop(struct pickle *p, uint32_t *node)
@@ -64,7 +64,7 @@ static enum container_result pop_mark(struct pickle *p, size_t *from)
     return CONTAINER_OK;
 }
 
-/* Where on the stack the n things begin that are to be taken; 0: all above the mark. */
+/* *from: where the top n things of the stack begin; n 0: all things above the last mark. */
 static enum container_result find_taken(struct pickle *p, size_t n, size_t *from)
 {
     if (n == 0) return pop_mark(p, from);
@@ -97,8 +97,8 @@ static enum container_result push_number(struct pickle *p, enum pickle_type type
     return CONTAINER_OK;
 }
 
-/* Adds a text to p->texts, which has room: no text is longer than its source, and the source has a
- * byte more, the opcode. */
+/* Adds a text to p->texts, which has room: the source of a text has as many bytes, and an opcode,
+ * whose byte is enough for the zero. */
 static void add_text(struct pickle *p, uint32_t node, const void *text, size_t size)
 {
     struct pickle_node *const n = &p->nodes[node];
@@ -120,7 +120,7 @@ static enum container_result push_text(struct pickle *p, enum pickle_type type, 
     return CONTAINER_OK;
 }
 
-/* Two lines: module and name. */
+/* Reads a global: two lines, module and name. */
 static enum container_result push_global(struct pickle *p)
 {
     const unsigned char *const start = p->data + p->at, *dot, *end;
@@ -137,8 +137,8 @@ static enum container_result push_global(struct pickle *p)
     return CONTAINER_OK;
 }
 
-/* The same from two texts on the stack. These may be used again and again: so the room for all is
- * bounded, and leaves enough for what is still to be read. */
+/* The same from two texts on the stack. These can be used many times, so the room for all globals
+ * is limited, and leaves enough for texts that are still to be read. */
 static enum container_result push_stack_global(struct pickle *p)
 {
     uint32_t module, name;
@@ -191,7 +191,7 @@ static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t 
     return CONTAINER_OK;
 }
 
-/* Moves the stack from `from` on into the container: pairs of key and value, or items. */
+/* Moves all things from `from` on into the container: pairs of key and value, or items. */
 static enum container_result add_items(struct pickle *p, uint32_t node, size_t from, int has_keys)
 {
     const unsigned type = p->nodes[node].type;
@@ -205,7 +205,7 @@ static enum container_result add_items(struct pickle *p, uint32_t node, size_t f
     return CONTAINER_OK;
 }
 
-/* Adds the top n things to the container that lies below them. */
+/* Adds the top n things of the stack to the container below them. */
 static enum container_result add_to_container(struct pickle *p, size_t n, int has_keys)
 {
     size_t from;
@@ -225,7 +225,7 @@ static enum container_result make_tuple(struct pickle *p, enum pickle_type type,
     return push(p, node);
 }
 
-/* n: how many things the opcode takes: function, arguments, perhaps arguments with names. */
+/* n: how many things the opcode takes: function, arguments and, if 3, named arguments. */
 static enum container_result make_call(struct pickle *p, unsigned n)
 {
     uint32_t node, function, arguments, names;
@@ -260,7 +260,7 @@ static enum container_result push_persistent(struct pickle *p)
 
 /* -- memo -- */
 
-/* Python's picklers number what they keep 0, 1, 2 ... */
+/* Keeps the top of the stack in the memo. Python's picklers number entries 0, 1, 2 ... */
 static enum container_result put_memo(struct pickle *p, unsigned bytes)
 {
     uint64_t number = p->n_memo;
@@ -297,14 +297,14 @@ static enum container_result push_int(struct pickle *p, unsigned bytes)
     return push_number(p, PICKLE_INT, bytes == 4 ? (int64_t)(int32_t)(uint32_t)x : (int64_t)x);
 }
 
-/* Skips what says nothing of tensors. */
+/* Skips what does not describe tensors. */
 static enum container_result skip(struct pickle *p, unsigned bytes)
 {
     uint64_t ignored;
     return take_number(p, bytes, &ignored);
 }
 
-/* Opcodes, each with the name that Python's pickletools has for it. */
+/* Opcodes; comments have the names of Python's pickletools. */
 static enum container_result run_scalar(struct pickle *p, unsigned op)
 {
     switch (op) {
@@ -380,7 +380,7 @@ static enum container_result run_pickle(struct pickle *p)
     TRY(make_node(p, PICKLE_OTHER, &none)); /* number 0 */
     TRY(container_grow(&p->links, 1, &p->links_room, sizeof *p->links));
     p->n_links = 1;
-    /* texts as they are read, and as many bytes for globals that are put together */
+    /* room for texts as they are read, and as much for globals made of two texts */
     p->texts = (char *)malloc(2 * p->size + 2);
     if (!p->texts) return CONTAINER_MEMORY;
     for (;;) {

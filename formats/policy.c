@@ -27,7 +27,7 @@ void free_policy(struct policy *p)
     free(p->moments);
 }
 
-/* Gives *(T **)list one thing of that size more, of zeros; NULL: memory has run out. */
+/* Adds a thing of that size, all zero, to *(T **)list, and returns it; NULL: out of memory. */
 static void *add_one(void *list, size_t *n, size_t size)
 {
     void *things;
@@ -76,7 +76,7 @@ static int is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\v' || c == '\f';
 }
 
-/* The last of that character; NULL: there is none. */
+/* The last character c; NULL: there is none. */
 static const char *find_last(struct part p, char c)
 {
     for (size_t i = p.size; i-- > 0;)
@@ -91,7 +91,7 @@ static int is_digit_at(struct part p, size_t i)
     return i < p.size && p.at[i] >= '0' && p.at[i] <= '9';
 }
 
-/* "4096", "64K", "1M", "2G"; 0 if it is none of them. */
+/* Parses "4096", "64K", "1M" or "2G"; returns 0 for any other text. */
 static int parse_size(uint64_t *size, struct part p)
 {
     size_t i = 0;
@@ -111,7 +111,7 @@ static int parse_size(uint64_t *size, struct part p)
     return 1;
 }
 
-/* strtod() wants what the locale has for a '.', which is not always that, and is short. */
+/* strtod() needs the decimal point of the locale, which may be another than '.'. */
 static int parse_bound(double *bound, struct part p)
 {
     const char *const point = localeconv()->decimal_point;
@@ -192,7 +192,7 @@ static const char *parse_choice(struct rule *r, struct part p)
            "lossless";
 }
 
-/* Perhaps a misspelt field: as a part of the pattern it would select nothing, unnoticed. */
+/* Whether it may be a misspelt field: as a part of the pattern it would silently match nothing. */
 static int is_like_field(struct part p)
 {
     size_t size = 0;
@@ -200,7 +200,7 @@ static int is_like_field(struct part p)
     return size >= 3 && size < p.size && p.at[size] == '=';
 }
 
-/* A field behind the pattern. *is_field 0: it is none, but belongs to the pattern. */
+/* Parses a field behind the pattern. *is_field 0: it is none, and belongs to the pattern. */
 static const char *parse_field(struct rule *r, struct part field, int *is_field)
 {
     const char *const equals = (const char *)memchr(field.at, '=', field.size);
@@ -226,7 +226,7 @@ static const char *parse_field(struct rule *r, struct part field, int *is_field)
     return is_like_field(field) ? "the fields are role=, dtype=, min= and max=" : NULL;
 }
 
-/* From the end: a pattern may hold commas itself. */
+/* Starts from the end, as a pattern may have commas itself. */
 static const char *parse_fields(struct rule *r)
 {
     for (;;) {
@@ -267,7 +267,7 @@ const char *parse_rule(struct policy *p, const char *text)
 
 /* -- lines of policies -- */
 
-/* What stands before the first space; *rest: what stands behind it. */
+/* Returns what is before the first space. *rest: what is behind it. */
 static struct part cut_word(struct part *rest)
 {
     const char *const end = rest->at + rest->size;
@@ -279,7 +279,7 @@ static struct part cut_word(struct part *rest)
     return word;
 }
 
-/* The value of "KEY=VALUE"; of size 0: it is something else. */
+/* The value of "KEY=VALUE"; its size is 0 if p is something else. */
 static struct part find_value(struct part p, const char *key)
 {
     const size_t size = strlen(key);
@@ -287,7 +287,7 @@ static struct part find_value(struct part p, const char *key)
     return make_part(p.at + size + 1, p.at + p.size);
 }
 
-/* Of fast, default, max and archive. */
+/* Parses fast, default, max or archive. */
 static int parse_level(enum lmc_level *level, struct part p)
 {
     static const char *const names[] = {"fast", "default", "max", "archive"};
@@ -299,7 +299,7 @@ static int parse_level(enum lmc_level *level, struct part p)
     return 0;
 }
 
-/* "level=max", "block=256K": for all of the snapshot. */
+/* Parses "level=max" or "block=256K", which are for the whole snapshot. */
 static const char *parse_default(struct policy *p, struct part text)
 {
     uint64_t size;
@@ -314,7 +314,7 @@ static const char *parse_default(struct policy *p, struct part text)
            "32K, ... 1M, in elements";
 }
 
-/* "role=v match=GLOB", and "m=NAME v=NAME"; second: behind the space */
+/* Parses "role=v match=GLOB" or "m=NAME v=NAME". second: what is behind the space */
 static const char *parse_naming(struct policy *p, struct part first, struct part second)
 {
     const struct part role = find_value(first, "role"), glob = find_value(second, "match"),

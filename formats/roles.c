@@ -5,19 +5,19 @@
 
 #include "pattern.h"
 
-/* A smaller one gains nothing: its table and scales weigh more. */
+/* Quantising smaller ones saves nothing: table and scales are larger. */
 #define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
 
-/* Norms and biases are small and delicate; a longer row is a flat part of an optimizer's state. */
+/* Shorter ones may be norms and biases, which are sensitive; longer ones are optimizer state. */
 #define MIN_FLAT_ELEMENTS ((uint64_t)256 << 10)
 
-/* PyTorch, DeepSpeed and Megatron; optax and Flax. */
+/* Words of PyTorch, DeepSpeed and Megatron; of optax and Flax. */
 static const struct moments known_moments[] = {{"exp_avg", "exp_avg_sq", 0}, {"mu", "nu", 1}};
 
 static const char *const gradient_words[] = {"grad",      "grads",     "gradient",
                                              "gradients", "main_grad", "main_grads"};
 
-/* State that is neither, and no weight: nothing is known of how much of it may be lost. */
+/* State that is neither moment nor weight: how much loss it bears is unknown. */
 static const char *const other_words[] = {"max_exp_avg_sq", "momentum_buffer"};
 
 static int is_word_character(char c)
@@ -40,7 +40,7 @@ static int has_word(const char *text, const char *const *words, size_t n)
     return 0;
 }
 
-/* As a whole part of a name or path: "grad-accum.safetensors" holds weights, not gradients. */
+/* Whether a word is a whole part of a name or path: "grad-accum.safetensors" has no gradients. */
 static int has_part(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -51,7 +51,7 @@ static int has_part(const char *text, const char *const *words, size_t n)
     return 0;
 }
 
-/* A path that names both tells of neither: its file may hold masters, too. */
+/* A path with both words tells nothing: its file may also have masters. */
 static int find_moment(struct meaning *found, const struct moments *names, const char *text,
                        int is_path)
 {
@@ -91,8 +91,7 @@ static int is_float(enum lmc_dtype dtype)
 
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t)
 {
-    struct meaning found;
-    memset(&found, 0, sizeof found);
+    struct meaning found = {ROLE_OTHER, NULL, NULL};
     if (is_float(lmc_dtype_find(t->dtype)) && !find_role_in(&found, p, t->name, 0) &&
         !find_role_in(&found, p, path, 1))
         found.role = ROLE_WEIGHT;
@@ -132,7 +131,7 @@ static uint64_t count_elements(const lmc_tensor *t)
     return t->size / lmc_dtype_width(lmc_dtype_find(t->dtype));
 }
 
-/* Nothing but its length. */
+/* Whether at most one dimension has more than one element. */
 static int is_flat(const lmc_tensor *t)
 {
     unsigned n = 0;
@@ -140,7 +139,7 @@ static int is_flat(const lmc_tensor *t)
     return n <= 1;
 }
 
-/* A row, or what comes near to one. */
+/* A row, or some rows, or 256 elements. */
 uint64_t choose_group(const lmc_tensor *t)
 {
     uint64_t n = 1;
@@ -168,9 +167,9 @@ int wants_second(const struct rule *r, enum role role)
     return role == ROLE_M && r->measure != LMC_MEASURE_RELATIVE;
 }
 
-/* Of what the optimizer does, each moment may spoil a part; of a gradient, all it does is that it
- * is there. Without its second moment, what the update loses by a first one cannot be measured: no
- * more than each element does. */
+/* The bound is for the optimizer's update, to which both moments add an error: each gets bound /
+ * sqrt(2). For other tensors it is for the tensor itself, as NMSE. The update's error by a first
+ * moment cannot be measured without the second one: then the bound is for each element. */
 void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r, enum role role,
                            const lmc_tensor *t, int has_second)
 {

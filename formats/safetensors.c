@@ -1,17 +1,17 @@
 /* safetensors: u64 size of the JSON, the JSON, the data
  * SPDX-License-Identifier: MIT
  *
- * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every
- * decoder must come to the same answer. That is why the JSON is read here: libraries differ in what
- * they let pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken
- * are the members that matter, all others are only checked.
+ * This follows the rules of spec/foreign-bases.md exactly: the header decides what the items of a
+ * base are, so every decoder must get the same result. That is why the JSON is parsed here:
+ * libraries differ in what they accept, above all in numbers, depths and zero characters. It is one
+ * pass without a tree. Members that are not needed are only checked.
  */
 #include "container_check.h"
 #include "printable.h"
 
 #define SAFETENSORS_MAX_DEPTH 64u
 
-/* A string, unescaped. A zero byte follows it, and it may hold others. */
+/* An unescaped string. A zero byte follows it, and it may contain others. */
 struct header_string {
     const char *text;
     size_t size;
@@ -20,17 +20,17 @@ struct header_string {
 struct header {
     struct container *c;
     const unsigned char *begin, *at, *end;
-    /* Where the next string goes, in c->strings, which has room for all of them: unescaping makes
-     * none longer, and the quotes leave room for the zero byte. */
+    /* The place for the next string in c->strings. This has room for all of them: unescaping makes
+     * none longer, and each has two quotes, which leave room for its zero byte. */
     char *strings;
-    /* The keys of all objects that are open now, to find those that occur twice. */
+    /* The keys of all open objects, to find those that occur twice. */
     struct header_string *keys;
     size_t n_keys, keys_room;
     size_t tensors_room, n_shapes, shapes_room;
     enum container_result result; /* CONTAINER_OK until something is wrong */
 };
 
-/* All functions that read something return whether it is what it has to be. */
+/* All functions that read something return 1 if it is valid, else 0. */
 
 static int header_wrong(struct header *h, const char *what)
 {
@@ -92,7 +92,7 @@ static void put_utf8(struct header *h, unsigned character)
         *h->strings++ = (char)(0x80 | (character >> 6 * (i - 1) & 0x3F));
 }
 
-/* What follows a backslash. */
+/* Reads what follows a backslash. */
 static int read_escape(struct header *h)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -115,7 +115,7 @@ static int read_escape(struct header *h)
     return 1;
 }
 
-/* A character that stands for itself. */
+/* Reads a character that is not escaped. */
 static int read_plain(struct header *h)
 {
     size_t size = 1;
@@ -184,7 +184,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* The keys from `from` on are those of one object, which ends. */
+/* Checks the keys of an object that ends, from key number `from` on. */
 static int check_keys(struct header *h, size_t from)
 {
     const size_t n = h->n_keys - from;
@@ -209,7 +209,7 @@ static int read_header_member(struct header *h, unsigned depth, read_value *read
     return read(h, &key, depth, user);
 }
 
-/* An array or an object, at its bracket. depth: 1 is the outer object. */
+/* Reads an array or an object from its bracket on. depth: 1 for the outer object. */
 static int read_items(struct header *h, unsigned depth, read_value *read, void *user)
 {
     const int is_object = *h->at++ == '{', closes = is_object ? '}' : ']';
@@ -245,58 +245,35 @@ static int skip_value(struct header *h, const struct header_string *key, unsigne
 
 /* -- tensors -- */
 
-/* What the entry of a tensor says. */
+/* A list of numbers. The first ones, up to LMC_MAX_RANK, are in the container's shapes. */
+struct counts {
+    size_t n;
+    int is_wrong; /* an element is no valid number */
+};
+
+/* What was read of the entry of a tensor. */
 struct entry_of_tensor {
     lmc_tensor t;
     size_t dtype_size;
-    uint64_t offsets[2];
-    size_t n_offsets;
-    int has_shape, shape_is_wrong, offsets_are_wrong;
+    int has_shape;
+    struct counts extents, offsets;
+    uint64_t start, end; /* the two offsets, if there are two */
 };
 
-/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: 0 for any other value. */
-static int read_count(struct header *h, unsigned depth, uint64_t *count, int *is_one)
+/* Reads a number of a list: 0 or [1-9][0-9]*, below 2^63. */
+static int read_count(struct header *h, const struct header_string *key, unsigned depth, void *user)
 {
-    const unsigned char *start = h->at;
-    if (!skip_value(h, NULL, depth, NULL)) return 0;
-    *count = 0;
-    *is_one = 1;
-    for (; start < h->at; start++) {
-        const uint64_t digit = (uint64_t)*start - '0';
-        if (*start < '0' || *start > '9' || *count > (CONTAINER_MAX_SIZE - digit) / 10) {
-            *is_one = 0;
-            return 1;
-        }
-        *count = *count * 10 + digit;
+    struct counts *c = (struct counts *)user;
+    const unsigned char *at = h->at;
+    uint64_t count = 0;
+    if (!skip_value(h, key, depth, NULL)) return 0;
+    for (; at < h->at; at++) {
+        const uint64_t digit = (uint64_t)*at - '0';
+        c->is_wrong |= *at < '0' || *at > '9' || count > (CONTAINER_MAX_SIZE - digit) / 10;
+        count = count * 10 + digit;
     }
-    return 1;
-}
-
-static int read_extent(struct header *h, const struct header_string *key, unsigned depth,
-                       void *user)
-{
-    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
-    uint64_t count;
-    int is_one;
-    (void)key;
-    if (!read_count(h, depth, &count, &is_one)) return 0;
-    e->shape_is_wrong |= !is_one;
-    if (e->t.rank++ >= LMC_MAX_RANK) return 1; /* refused when the entry ends */
+    if (c->n++ >= LMC_MAX_RANK) return 1; /* refused at the end of the entry */
     return header_append(h, &h->c->shapes, &h->n_shapes, &h->shapes_room, &count, sizeof count);
-}
-
-static int read_offset(struct header *h, const struct header_string *key, unsigned depth,
-                       void *user)
-{
-    struct entry_of_tensor *e = (struct entry_of_tensor *)user;
-    uint64_t count;
-    int is_one;
-    (void)key;
-    if (!read_count(h, depth, &count, &is_one)) return 0;
-    e->offsets_are_wrong |= !is_one;
-    if (e->n_offsets < 2) e->offsets[e->n_offsets] = count;
-    e->n_offsets++;
-    return 1;
 }
 
 static int is_key(const struct header_string *key, const char *text)
@@ -317,14 +294,22 @@ static int read_field(struct header *h, const struct header_string *key, unsigne
     }
     if (first == '[' && is_key(key, "shape")) {
         e->has_shape = 1;
-        return read_items(h, depth + 1, read_extent, user);
+        return read_items(h, depth + 1, read_count, &e->extents);
     }
-    if (first == '[' && is_key(key, "data_offsets"))
-        return read_items(h, depth + 1, read_offset, user);
+    if (first == '[' && is_key(key, "data_offsets")) {
+        const size_t place = h->n_shapes;
+        if (!read_items(h, depth + 1, read_count, &e->offsets)) return 0;
+        if (e->offsets.n == 2) {
+            e->start = h->c->shapes[place];
+            e->end = h->c->shapes[place + 1];
+        }
+        h->n_shapes = place; /* offsets are not kept in shapes */
+        return 1;
+    }
     return skip_value(h, key, depth, NULL);
 }
 
-/* start: where the data begins, from which offsets count */
+/* start: where the data begins; offsets are relative to it */
 static enum container_result check_described(struct container *c, struct entry_of_tensor *e,
                                              size_t name_size, uint64_t start)
 {
@@ -342,14 +327,14 @@ static enum container_result check_described(struct container *c, struct entry_o
     if (t->rank > LMC_MAX_RANK)
         return container_bad(c, "tensor '%.100s' has more than %d dimensions", t->name,
                              LMC_MAX_RANK);
-    if (e->shape_is_wrong)
+    if (e->extents.is_wrong)
         return container_bad(c, "tensor '%.100s' has a shape that is not made of counts", t->name);
-    if (e->n_offsets != 2 || e->offsets_are_wrong || e->offsets[1] < e->offsets[0])
+    if (e->offsets.n != 2 || e->offsets.is_wrong || e->end < e->start)
         return container_bad(c, "tensor '%.100s' has no valid data_offsets", t->name);
-    if (e->offsets[1] > CONTAINER_MAX_SIZE - start)
+    if (e->end > CONTAINER_MAX_SIZE - start)
         return container_bad(c, "tensor '%.100s' lies beyond the end of the file", t->name);
-    t->offset = start + e->offsets[0];
-    t->size = e->offsets[1] - e->offsets[0];
+    t->offset = start + e->start;
+    t->size = e->end - e->start;
     if (lmc_dtype_find(t->dtype) != LMC_AUTO &&
         (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_dtype_find(t->dtype)),
                                 &bytes) ||
@@ -371,7 +356,8 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
     if (h->at < h->end && *h->at == '{') {
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
     } else if (!skip_value(h, key, depth, user)) return 0;
-    e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
+    e.t.rank = (unsigned)e.extents.n;
+    e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array may still move */
     h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
     return h->result == CONTAINER_OK &&
            header_append(h, &c->tensors, &c->n_tensors, &h->tensors_room, &e.t, sizeof e.t);

@@ -1,5 +1,4 @@
-/* sorted.h - lists in the order of their texts, tables, and what is found in them
- * SPDX-License-Identifier: MIT
+/* sorted.h - lists sorted by their texts, binary search, and hashes SPDX-License-Identifier: MIT
  */
 #pragma once
 
@@ -13,14 +12,14 @@ static inline int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The same of pointers to such structs, and of structs that begin with one. */
+/* The same for pointers to such structs, and for structs that begin with such a pointer. */
 static inline int compare_named(const void *a, const void *b)
 {
     return compare_texts(*(const void *const *)a, *(const void *const *)b);
 }
 
 /* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
- * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
+ * is false; else n. It must be true for all smaller and false for all larger numbers. */
 #define FIND_FIRST(at, n, is_before)                                                               \
     do {                                                                                           \
         size_t low_ = 0, high_ = (n);                                                              \
@@ -32,7 +31,7 @@ static inline int compare_named(const void *a, const void *b)
         (at) = low_;                                                                               \
     } while (0)
 
-/* FNV-1a: goes on from hash, which begins as FNV_START. */
+/* FNV-1a: continues with hash, which is FNV_START at first. */
 #define FNV_START UINT64_C(0xCBF29CE484222325)
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {

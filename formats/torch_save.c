@@ -7,46 +7,46 @@
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"
 
-/* Parts of a storage that are tensors must be so much of it: else it is one tensor. */
+/* Tensors must cover so much of a storage: else the storage is one tensor. */
 #define COVERED(part, size) ((part) >= (size) - (size) / 16)
 
 /* A tensor that the snapshot lists. */
 struct listed {
     const lmc_tensor *tensor;
-    int is_found; /* the file tells of it */
-    int is_plain; /* just as it is listed */
+    int is_found; /* the file describes it */
+    int is_plain; /* exactly as it is listed */
 };
 
-/* The container that grows, archive by archive. Its tensors point to names and shapes when all are
- * there; till then they hold places. */
+/* A container that grows, archive by archive. Names and shapes of its tensors are offsets at first;
+ * when all are there, finish_pointers() makes pointers of them. */
 struct builder {
     struct container *c;
     const struct view *view;
     size_t tensors_room, names_size, names_room, shapes_size, shapes_room;
-    size_t n_hidden;  /* tensors that lie within others */
-    size_t n_unknown; /* storages of types that are not known, or quantised */
+    size_t n_hidden;  /* tensors that are within others */
+    size_t n_unknown; /* storages that are quantised or of unknown types */
     size_t views_room;
-    int folds;                   /* all tensors are views, and the list is dropped in the end */
-    const char *item;            /* what the tensors of this archive are part of; "" */
-    const struct dcp_item *part; /* and of which part; NULL */
-    /* Of a file in a snapshot, whose views are wanted; else NULL */
+    int folds;                   /* all tensors become views, and the list becomes empty */
+    const char *item;            /* name of the item that this archive has; or "" */
+    const struct dcp_item *part; /* which part of a tensor it is; or NULL */
+    /* The file in a snapshot whose views are to be found; else NULL */
     const lmc_file *file;
-    struct listed *listed; /* its tensors, by name */
-    size_t n_before;       /* those of them that lie before the archives that were read */
+    struct listed *listed; /* its tensors, sorted by name */
+    size_t n_before;       /* those before the archives that were read */
     char *item_name;
 };
 
 /* An archive of torch.save(). */
 struct archive_of_torch {
     struct zip zip;
-    char prefix[256]; /* of its members */
+    char prefix[256]; /* of its members' names */
     size_t prefix_size;
     struct torch_views views;
 };
 
 /* -- names -- */
 
-/* "[0:512,128:256]" of a part of a tensor; dimensions behind the last that is cut are left out. */
+/* Writes "[0:512,128:256]" for a part of a tensor, up to the last dimension that is cut. */
 static void name_part(char *text, size_t cap, const struct dcp_item *part, const uint64_t *shape,
                       unsigned rank)
 {
@@ -63,7 +63,7 @@ static void name_part(char *text, size_t cap, const struct dcp_item *part, const
                                  i + 1 == n ? "]" : "");
 }
 
-/* The tensor's name: of the item, its place in it, what follows. */
+/* Adds the tensor's name: of the item, then its path in it, part and suffix. */
 static enum container_result add_name(struct builder *b, const char *path, const char *part,
                                       const char *suffix)
 {
@@ -84,14 +84,14 @@ static enum container_result add_name(struct builder *b, const char *path, const
 
 /* -- tensors -- */
 
-/* The numbers of a view from there on; where no view has a dimension, there are none. */
+/* The numbers of a view, from place `at` on; NULL if it has no dimensions. */
 static const uint64_t *numbers_of(const struct archive_of_torch *a, const struct torch_view *view,
                                   size_t at)
 {
     return view->rank ? a->views.shapes + at : NULL;
 }
 
-/* The name of a view; shape: where that is which parts are named by. */
+/* Adds the name of a view. shape: the place of the shape by which a part is named. */
 static enum container_result add_name_of_view(struct builder *b, const struct archive_of_torch *a,
                                               const struct torch_view *view, size_t shape)
 {
@@ -107,14 +107,14 @@ static enum container_result add_numbers(struct builder *b, const uint64_t *numb
                             sizeof *numbers);
 }
 
-/* Its name was just added. */
+/* Adds a tensor, whose name was just added. */
 static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
                                               const uint64_t *shape, unsigned rank, uint64_t offset,
                                               uint64_t size)
 {
     struct container *const c = b->c;
     lmc_tensor t = {0};
-    t.name = (const char *)(uintptr_t)name; /* see finish_builder */
+    t.name = (const char *)(uintptr_t)name; /* see finish_pointers */
     t.dtype = dtype;
     t.rank = rank;
     t.shape = (const uint64_t *)(uintptr_t)b->shapes_size;
@@ -124,7 +124,7 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
     return add_numbers(b, shape, rank);
 }
 
-/* All of a storage, in one dimension: of elements of the dtype (bits: 0 if it is not known). */
+/* Adds a whole storage as one dimension of elements. bits: of an element; 0: unknown dtype. */
 static enum container_result add_record(struct builder *b, const struct zip_member *m,
                                         const char *path, const char *suffix, const char *dtype,
                                         unsigned bits)
@@ -146,14 +146,14 @@ static enum container_result add_torch_view(struct builder *b, const struct arch
                             a->zip.members[view->member].offset + view->offset, view->size);
 }
 
-/* Another name for bytes of the file; its own was just added. */
+/* Adds a view of bytes of the file. Its name was just added. */
 static enum container_result add_name_of_bytes(struct builder *b, const struct archive_of_torch *a,
                                                const struct torch_view *view, size_t name)
 {
     struct container *const c = b->c;
     const uint64_t *const numbers = numbers_of(a, view, view->logical);
     struct container_view added = {0};
-    added.name = (const char *)(uintptr_t)name; /* see finish_builder */
+    added.name = (const char *)(uintptr_t)name; /* see finish_pointers */
     added.shape = (const uint64_t *)(uintptr_t)b->shapes_size;
     added.dtype = view->dtype;
     added.rank = view->rank;
@@ -164,7 +164,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     return add_numbers(b, numbers, 2 * (size_t)view->rank);
 }
 
-/* Of a storage's views those that are no tensors of the list as they are. */
+/* Adds those of a storage's views that are not in the list of tensors as they are. */
 static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
                                              const struct torch_view *views, size_t n)
 {
@@ -190,8 +190,8 @@ static int compare_views(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Keeps the views that do not lie within others; returns how many they are, or 0 if some overlap,
- * have holes, or leave too much of the storage: then none is kept. All are of one dtype. */
+/* Keeps the views that are not within others, and returns their number. If some of them overlap or
+ * have holes, or they cover too little of the storage, keeps none. All have one dtype. */
 static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
 {
     uint64_t end = 0, covered = 0;
@@ -210,7 +210,7 @@ static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
     return 0;
 }
 
-/* -- of a file in a snapshot -- */
+/* -- a file in a snapshot -- */
 
 /* The listed tensor of that name; NULL: there is none. */
 static struct listed *find_listed_name(struct builder *b, const char *name)
@@ -220,14 +220,14 @@ static struct listed *find_listed_name(struct builder *b, const char *name)
                                     compare_named);
 }
 
-/* The same, of the name that was just added, and is taken back. */
+/* The same for the name that was just added, which is removed again. */
 static struct listed *take_listed(struct builder *b, size_t name)
 {
     b->names_size = name;
     return find_listed_name(b, b->c->strings + name);
 }
 
-/* Whether it is that view, `offset` bytes behind the start of the storage, which is known then. */
+/* Whether l is that view, `offset` bytes behind the start of the storage, which is set if so. */
 static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
                      const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
 {
@@ -240,8 +240,8 @@ static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
     return l->is_found = 1;
 }
 
-/* Which views of a storage are listed as they are. Where none is, the local header says where the
- * storage lies: so what is far away is not read without need. first: of the object's order. */
+/* Finds which views of a storage are listed as they are. If none is, the local header tells where
+ * the storage is: only then is it read, as it may be far away. first: of the object's order. */
 static enum container_result find_listed(struct builder *b, struct archive_of_torch *a,
                                          struct torch_view *views, size_t n,
                                          const struct torch_view *first)
@@ -264,7 +264,7 @@ static enum container_result find_listed(struct builder *b, struct archive_of_to
     return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
 }
 
-/* The storage that these views are of, in the order of memory. */
+/* Adds the storage of these views, which are in the order of memory. */
 static enum container_result add_storage_of(struct builder *b, struct archive_of_torch *a,
                                             struct torch_view *views, size_t n)
 {
@@ -293,7 +293,7 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
     return add_other_names(b, a, views, n);
 }
 
-/* The name of a record "data/K" without what stands in front of that; NULL: it is none. */
+/* The name of a record "data/K" without the prefix; NULL: it is none. */
 static const char *record_name(const struct archive_of_torch *a, const struct zip_member *m)
 {
     const char *name = m->name;
@@ -302,7 +302,7 @@ static const char *record_name(const struct archive_of_torch *a, const struct zi
     return strncmp(name, RECORDS, sizeof RECORDS - 1) == 0 && m->is_stored ? name : NULL;
 }
 
-/* The records that no view is of, or all. */
+/* Adds the records that no view uses. */
 static enum container_result add_records(struct builder *b, const struct archive_of_torch *a)
 {
     size_t v = 0;
@@ -328,8 +328,8 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
     return CONTAINER_OK;
 }
 
-/* Where an archive tells of its tensors it is much like that of the step before, and longer than
- * what tells of one more tensor: as tensors, too, these bytes can be predicted by a base. */
+/* The bytes that describe an archive's tensors are much like those of the step before. As tensors
+ * they can be predicted by a base. If they are shorter, the entry of a tensor costs more. */
 #define DESCRIPTION_SIZE 2048u
 
 static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
@@ -353,7 +353,7 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
 
 /* -- archives -- */
 
-/* The one directory that all is in: what stands before data.pkl. */
+/* Finds the one directory that all members are in: what precedes data.pkl. */
 static int find_prefix(struct archive_of_torch *a)
 {
     size_t found = 0;
@@ -369,7 +369,7 @@ static int find_prefix(struct archive_of_torch *a)
     return found == 1;
 }
 
-/* A member's data; NULL: it is compressed, too large, or cannot be read. To be freed. */
+/* Reads a member's data; NULL: it is compressed, too large, or cannot be read. To be freed. */
 static void *read_record(const struct builder *b, struct archive_of_torch *a, const char *name,
                          size_t most, size_t *size)
 {
@@ -396,26 +396,23 @@ static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
     return !is_big;
 }
 
-static void note(struct container *c, const char *what, const char *why)
-{
-    if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
-}
+/* Sets the note, unless there is one already. */
+#define note(c, ...)                                                                               \
+    ((c)->note[0] ? (void)0 : container_say((c)->note, sizeof(c)->note, __VA_ARGS__))
 
-/* Reads what the pickle says of the records; if it is not understood, there are no views. */
+/* Reads views from the pickle. If it is not understood, there are none. */
 static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
 {
     struct pickle p;
     size_t size = 0;
     if (!is_little_endian(b, a)) {
-        note(b->c, "its numbers are big-endian: they are stored as bytes", "");
+        note(b->c, "its numbers are big-endian: they are stored as bytes");
         return CONTAINER_OK;
     }
     void *data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
     if (!data) {
-        note(b->c,
-             "its data.pkl is compressed, or too large for the size of the file: its records are "
-             "bytes",
-             "");
+        note(b->c, "its data.pkl is compressed, or too large for the size of the file: its records "
+                   "are bytes");
         return CONTAINER_OK;
     }
     enum container_result result = pickle_read(&p, data, size, b->view->weight);
@@ -425,15 +422,15 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
         pickle_free(&p);
     } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
     if (result != CONTAINER_BAD) return result;
-    note(b->c, "its data.pkl is not understood, so its records are bytes", a->views.error);
+    note(b->c, "its data.pkl is not understood, so its records are bytes: %.120s", a->views.error);
     torch_free_views(&a->views);
     return CONTAINER_OK;
 }
 
 static int is_bytes(const lmc_tensor *t) { return strcmp(t->dtype, "BYTES") == 0; }
 
-/* The name of an item that .metadata does not tell of: that of the first listed tensor in it,
- * without what the archive calls it. */
+/* Finds the name of an item that is not in .metadata: that of the first listed tensor in it,
+ * without the tensor's path in the archive. */
 static enum container_result name_item(struct builder *b, const struct archive_of_torch *a)
 {
     static const char suffix[] = "@storage";
@@ -448,7 +445,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
         size -= sizeof suffix - 1;
     for (size_t i = 0; i < a->views.n; i++) {
         const char *const path = a->views.names + a->views.list[i].name;
-        const size_t length = strlen(path) + (*path != 0); /* with the dot before it */
+        const size_t length = strlen(path) + (*path != 0); /* with its dot */
         if (length > size || length < most || strcmp(a->views.list[i].dtype, t->dtype) != 0 ||
             (*path && (t->name[size - length] != '.' ||
                        memcmp(t->name + size - length + 1, path, length - 1) != 0)))
@@ -456,7 +453,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
         most = length;
         is_found = 1;
     }
-    if (!is_found) return CONTAINER_OK; /* and so it is not found again */
+    if (!is_found) return CONTAINER_OK; /* so its tensors are not found */
     free(b->item_name);
     b->item = b->item_name = (char *)malloc(size - most + 1);
     if (!b->item_name) return CONTAINER_MEMORY;
@@ -465,7 +462,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
     return CONTAINER_OK;
 }
 
-/* The archive that ends there; OTHER: torch.save() wrote none there. *start: where it begins. */
+/* Adds the archive that ends at `end`. OTHER: none of torch.save() does. *start: its beginning. */
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
                                          uint64_t *start)
 {
@@ -488,7 +485,7 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
 
 /* -- files -- */
 
-/* Now that nothing moves any more: names and shapes. */
+/* Turns offsets of names and shapes into pointers, as the arrays do not move any more. */
 static void finish_pointers(struct container *c)
 {
     for (size_t i = 0; i < c->n_tensors; i++) {
@@ -507,19 +504,18 @@ static enum container_result finish_builder(struct builder *b)
     struct container *const c = b->c;
     finish_pointers(c);
     if (b->n_unknown)
-        note(c, "some of its storages are quantised or of unknown types, and stored as bytes", "");
-    if (b->n_hidden && !c->note[0])
-        snprintf(c->note, sizeof c->note,
-                 "%llu of its tensors share the bytes of others, and are listed as views",
-                 (unsigned long long)b->n_hidden);
+        note(c, "some of its storages are quantised or of unknown types, and stored as bytes");
+    if (b->n_hidden)
+        note(c, "%llu of its tensors share the bytes of others, and are listed as views",
+             (unsigned long long)b->n_hidden);
     c->end = b->view->size;
     return container_check_tensors(c, 0, b->view->size, 1);
 }
 
-/* An entry of a tensor takes some 50 bytes, and a network of tiny ones has more of them than it
- * gains: below so many bytes of the file for each tensor, they are views of a file without tensors.
- * It depends only on the file, so the file is the same base for every program. Items of .distcp
- * files gain more, as their headers repeat one another; in small files it does not matter. */
+/* An entry of a tensor takes some 50 bytes, which tiny tensors do not save. If the file has less
+ * than TINY_SIZE bytes for each tensor, they are views of a file without tensors. This depends only
+ * on the file, so it is the same base for every program. It is not done for .distcp files, whose
+ * headers are alike and so save more, nor for small files, where it does not matter. */
 #define TINY_SIZE 3072u
 #define SMALL_FILE_SIZE 65536u
 
@@ -553,12 +549,12 @@ enum container_result container_parse_torch_save(struct container *c, const stru
         if (!folds && !is_of_tiny_tensors(c, v->size)) return CONTAINER_OK;
         if (!folds) container_free(c);
     }
-    note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    note(c, "its tensors are so small that they are stored as the bytes of the file");
     c->n_tensors = 0;
     return CONTAINER_OK;
 }
 
-/* The items that .metadata tells of. What is no archive is no tensor. */
+/* Adds the items that are in .metadata. Items that are no archives have no tensors. */
 static enum container_result add_known_items(struct builder *b, const struct dcp *d,
                                              const char *name)
 {
@@ -575,7 +571,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
         enum container_result result = add_archive(b, item.offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
-            note(b->c, "one of its items is no archive", b->c->error);
+            note(b->c, "one of its items is no archive: %.120s", b->c->error);
             continue;
         }
         if (result != CONTAINER_OK) return result;
@@ -584,13 +580,13 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
     return CONTAINER_OK;
 }
 
-/* Without .metadata: archives from the last to the first, which have the numbers that they have
- * from the end. What stands before them is bytes. */
+/* Adds the archives of a file without .metadata, from the last to the first, and numbers them from
+ * the end. What is before them is left as bytes. */
 static enum container_result add_items_from_end(struct builder *b)
 {
     uint64_t end = b->view->size;
     char name[32];
-    note(b->c, "no .metadata beside it names its items: they have numbers, from the end", "");
+    note(b->c, "no .metadata beside it names its items: they have numbers, from the end");
     for (unsigned n = 1; end > 0; n++) {
         uint64_t start;
         snprintf(name, sizeof name, "item-%u", n);
@@ -622,7 +618,7 @@ static int is_same_view(const struct container_view *a, const struct container_v
            (a->rank == 0 || memcmp(a->shape, b->shape, 16 * (size_t)a->rank) == 0);
 }
 
-/* Names that two of them have: {"a": {"b.c": x}, "a.b": {"c": y}}. */
+/* Marks views that have the same name: {"a": {"b.c": x}, "a.b": {"c": y}}. */
 static enum container_result find_ambiguous(struct builder *b)
 {
     struct container *const c = b->c;
@@ -654,7 +650,7 @@ static void begin_finding(struct builder *b)
     b->names_size = b->shapes_size = b->c->n_views = 0;
 }
 
-/* The archives of the file: one, unless it is of torch.distributed.checkpoint. */
+/* Adds the archives of the file: one, unless it is of torch.distributed.checkpoint. */
 static enum container_result find_archives(struct builder *b, const struct dcp *d)
 {
     const char *const slash = strrchr(b->file->path, '/');
@@ -666,7 +662,7 @@ static enum container_result find_archives(struct builder *b, const struct dcp *
         result = add_archive(b, 0, b->view->size, &start);
         if (result != CONTAINER_OK || start == 0) return result;
         if (b->file->n_tensors == 0) return container_bad(b->c, BEFORE);
-        begin_finding(b); /* a .distcp file that lost its name */
+        begin_finding(b); /* a .distcp file with another name */
     }
     return add_items_from_end(b);
 }

@@ -3,11 +3,11 @@
 
 #include "container_check.h"
 
-/* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
- * it takes together is the caller's budget. */
+/* Limits for hostile objects: depth of keys, size of a path, nested wrappers. The memory for all of
+ * it is limited by the caller's budget. */
 enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16 };
 
-/* A container of the object whose parts are being looked at. */
+/* A container in the object that is being walked. */
 struct frame {
     uint32_t node, link;
     unsigned number; /* of the link */
@@ -23,7 +23,7 @@ struct walk {
     struct frame frames[MAX_DEPTH];
     unsigned depth;
     uint64_t budget;
-    char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
+    char path[MAX_PATH_SIZE + 1]; /* always ends with a zero byte */
 };
 
 /* -- dtypes -- */
@@ -31,10 +31,10 @@ struct walk {
 struct torch_dtype {
     const char *name;
     unsigned bits;
-    const char *torch, *storage; /* NULL: it has no class of storages */
+    const char *torch, *storage; /* storage NULL: it has no class of storages */
 };
 
-/* Storages of other classes, quantised ones among them, are bytes. */
+/* Storages of other classes, such as quantised ones, are bytes. */
 static const struct torch_dtype torch_dtypes[] = {
     {"F32", 32, "float32", "FloatStorage"},
     {"BF16", 16, "bfloat16", "BFloat16Storage"},
@@ -84,7 +84,7 @@ static const struct torch_dtype *find_dtype_of(const struct pickle *p, uint32_t 
 
 /* -- views -- */
 
-/* A storage: ('storage', class, key, place, n). *dtype: NULL if it does not tell that. */
+/* Reads a storage: ('storage', class, key, place, n). *dtype: NULL if its class has none. */
 static enum container_result find_storage(struct walk *w, uint32_t node, struct torch_view *view,
                                           const struct torch_dtype **dtype)
 {
@@ -125,14 +125,14 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     return container_append(&v->list, &v->n, &v->room, &added, 1, sizeof added);
 }
 
-/* What they take together add_view() knows. */
+/* add_view() checks the budget for them. */
 static enum container_result add_extents(struct torch_views *v, const uint64_t *extents, int rank)
 {
     return container_append(&v->shapes, &v->shapes_size, &v->shapes_room, extents, (size_t)rank,
                             sizeof *extents);
 }
 
-/* A storage that stands by itself, or is of a class that is not known. */
+/* Adds a storage that is in no tensor, or is of an unknown class. */
 static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t arguments)
 {
     const struct torch_dtype *dtype;
@@ -149,8 +149,8 @@ static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t
     return add_view(w, &view);
 }
 
-/* Brings the dimensions into the order of memory: the largest stride first; those of one element,
- * whose strides mean nothing, before all. */
+/* Sorts the dimensions into the order of memory: the largest stride first; before all, those of one
+ * element, whose strides have no meaning. */
 static void sort_dimensions(uint64_t *shape, uint64_t *strides, int rank)
 {
     for (int i = 0; i < rank; i++)
@@ -165,18 +165,18 @@ static void sort_dimensions(uint64_t *shape, uint64_t *strides, int rank)
         }
 }
 
-/* Whether the dimensions lie in memory as they are named: most do. */
+/* Whether the dimensions are in memory in their order, as most are. */
 static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int rank)
 {
     uint64_t n = 1;
     for (int i = rank; i-- > 0;) {
         if (shape[i] != 1 && strides[i] != n) return 0;
-        n *= shape[i]; /* which was found not to overflow */
+        n *= shape[i]; /* no overflow: checked by container_count_bytes() */
     }
     return 1;
 }
 
-/* Finds what bytes of its storage, of that size, the view has. 0: not all of them are there. */
+/* Finds which bytes of its storage, of that size, the view has. 0: it exceeds the storage. */
 static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *strides, int rank,
                         uint64_t size)
 {
@@ -208,11 +208,11 @@ static int is_true(const struct pickle *p, uint32_t node)
     return pickle_get(p, node)->type == PICKLE_BOOL && pickle_get(p, node)->u.value;
 }
 
-/* What PyTorch does lazily: it keeps the bytes, and a flag. */
+/* PyTorch conjugates and negates lazily: it keeps the bytes, and sets a flag. */
 static unsigned find_flags(const struct pickle *p, uint32_t arguments)
 {
     unsigned flags = 0;
-    for (unsigned i = 6; i < 8; i++) { /* of version 2, of version 3 */
+    for (unsigned i = 6; i < 8; i++) { /* version 2, version 3 */
         const uint32_t metadata = pickle_item(p, arguments, i);
         if (pickle_get(p, metadata)->type != PICKLE_DICT) continue;
         if (is_true(p, pickle_member(p, metadata, "conj"))) flags |= VIEW_CONJUGATED;
@@ -221,7 +221,7 @@ static unsigned find_flags(const struct pickle *p, uint32_t arguments)
     return flags;
 }
 
-/* (storage, offset, shape, strides, requires_grad, hooks[, dtype]) */
+/* arguments: (storage, offset, shape, strides, requires_grad, hooks[, dtype]) */
 static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 {
     const struct pickle *const p = w->p;
@@ -253,16 +253,16 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 
 /* -- the walk -- */
 
-/* Appends the part of a path that a key is; number: of an item of a list. What is no text and no
- * number has its place as its name. A part that does not fit is left out, with its dot, so a path
- * never has more than MAX_PATH_SIZE bytes however deep it leads. */
+/* Appends a key to the path. number: the place of an item, used if there is no key, or if it is no
+ * text and no number. A part that does not fit is left out, with its dot, so a path never has more
+ * than MAX_PATH_SIZE bytes, however deep it is. */
 static void append_key(struct walk *w, uint32_t key, unsigned number, size_t path_size)
 {
     const struct pickle_node *const n = pickle_get(w->p, key);
     char digits[24];
     const char *text = digits;
     snprintf(digits, sizeof digits, "%u", number);
-    if (key && (n->type == PICKLE_TEXT || n->type == PICKLE_GLOBAL)) /* torch.float32 */
+    if (key && (n->type == PICKLE_TEXT || n->type == PICKLE_GLOBAL)) /* such as torch.float32 */
         text = w->p->texts + n->u.text.at;
     if (key && (n->type == PICKLE_INT || n->type == PICKLE_BOOL))
         snprintf(digits, sizeof digits, "%lld", (long long)n->u.value);
@@ -276,7 +276,7 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     w->path[path_size + size] = 0;
 }
 
-/* What a tensor subclass or a parameter wraps; 0: it is none. */
+/* What a parameter wraps; 0: it is no parameter. */
 static uint32_t unwrap(const struct pickle *p, uint32_t node)
 {
     static const char *const wrappers[] = {"torch._utils._rebuild_parameter",
@@ -288,7 +288,7 @@ static uint32_t unwrap(const struct pickle *p, uint32_t node)
     return 0;
 }
 
-/* The arguments with which the call makes a tensor; 0: it makes something else. */
+/* The arguments by which a call makes a tensor; 0: it makes something else. */
 static uint32_t find_rebuild(const struct pickle *p, uint32_t node)
 {
     static const char *const makers[] = {"torch._utils._rebuild_tensor_v2",
@@ -305,8 +305,8 @@ static uint32_t find_rebuild(const struct pickle *p, uint32_t node)
     return 0;
 }
 
-/* Looks at an object once, however often it occurs: its path is the first that leads to it. A
- * tensor has each name under which it stands in what is looked at. */
+/* Visits an object only once, however often it occurs, by the first path that leads to it. A tensor
+ * gets all names that it has in visited objects. */
 static enum container_result visit(struct walk *w, uint32_t node)
 {
     struct pickle_node *n;
@@ -333,7 +333,7 @@ static enum container_result visit(struct walk *w, uint32_t node)
     return CONTAINER_OK;
 }
 
-/* The next part of the object on top: its items, then its state, then what it was made from. */
+/* Visits the next part of the innermost object: its items, then its state, then its arguments. */
 static enum container_result step(struct walk *w)
 {
     struct frame *const f = &w->frames[w->depth - 1];
@@ -369,7 +369,7 @@ static int compare_named_views(const void *a, const void *b)
     return x->view < y->view ? -1 : x->view > y->view;
 }
 
-/* Of tensors that stand under a name more than once the first stays. */
+/* Removes repeated views: the same tensor with the same name. */
 static enum container_result drop_repeated(struct torch_views *v)
 {
     struct named_view *const list = (struct named_view *)malloc((v->n + 1) * sizeof *list);

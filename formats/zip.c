@@ -4,7 +4,7 @@
 #include "container_check.h"
 #include "sorted.h"
 
-/* Sizes of records without what follows them. */
+/* Sizes of the fixed parts of records. */
 enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOCAL_SIZE = 30 };
 
 /* An archive, from its end:
@@ -12,18 +12,21 @@ enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOC
  *     | members | central directory | ZIP64 end record | locator | end record |
  *     ^ start                       ^ start + offset + size of the directory  ^ end
  *
- * The last three are of fixed size, as there is no comment, so all of them are found from the end
- * alone. That gives the start, too, and where an archive lies behind something else. */
+ * The last three have fixed sizes, as there is no comment, so the end alone tells where they are.
+ * They also tell where the archive begins, even if something else precedes it. */
 
-static int read_view(const struct view *v, uint64_t offset, void *dst, size_t size)
+static enum container_result read_view(struct zip *z, const struct view *v, uint64_t offset,
+                                       void *dst, size_t size)
 {
-    return size > v->size || offset > v->size - size || v->read(v->user, offset, dst, size) != 0;
+    return size > v->size || offset > v->size - size || v->read(v->user, offset, dst, size) != 0
+               ? container_bad(z, "it cannot be read")
+               : CONTAINER_OK;
 }
 
-/* What the end records say. */
+/* The content of the end records. */
 struct zip_end {
     uint64_t n, size, offset; /* of the central directory */
-    uint64_t at;              /* where the end records begin: the end of the directory */
+    uint64_t at;              /* start of the end records, which is the end of the directory */
 };
 
 static enum container_result read_zip64_end(struct zip *z, const struct view *v,
@@ -34,7 +37,7 @@ static enum container_result read_zip64_end(struct zip *z, const struct view *v,
     if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE)
         return container_bad(z, "its ZIP64 end is cut off");
     e->at = end - END_SIZE - LOCATOR_SIZE - END64_SIZE;
-    if (read_view(v, e->at, record, sizeof record)) return container_bad(z, "it cannot be read");
+    TRY(read_view(z, v, e->at, record, sizeof record));
     if (memcmp(record, "PK\6\6", 4) != 0 || container_number(record + 4, 8) != END64_SIZE - 12 ||
         container_number(record + 16, 8) != 0 ||
         container_number(record + 24, 8) != container_number(record + 32, 8))
@@ -55,15 +58,14 @@ static enum container_result zip_other(struct zip *z)
     return CONTAINER_OTHER;
 }
 
-/* The end records, and with them the start of the archive. */
+/* Reads the end records, and finds the start of the archive. */
 static enum container_result read_end(struct zip *z, const struct view *v, uint64_t from,
                                       uint64_t end, struct zip_end *e)
 {
     unsigned char bytes[LOCATOR_SIZE + END_SIZE];
     const unsigned char *const record = bytes + LOCATOR_SIZE;
     if (end < sizeof bytes) return zip_other(z);
-    if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
-        return container_bad(z, "it cannot be read");
+    TRY(read_view(z, v, end - sizeof bytes, bytes, sizeof bytes));
     if (memcmp(record, "PK\5\6", 4) != 0 || container_number(record + 20, 2) != 0)
         return zip_other(z);
     if (memcmp(bytes, "PK\6\7", 4) == 0) {
@@ -88,7 +90,7 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
     return CONTAINER_OK;
 }
 
-/* The fields that stand in the ZIP64 extra field, in its order, where they are all ones outside. */
+/* Reads the ZIP64 extra field, which has, in this order, the fields that are all ones outside. */
 static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *fields[3])
 {
     while (size >= 4) {
@@ -113,15 +115,15 @@ static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *f
 enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m)
 {
     const size_t name_size = strlen(m->name), size = LOCAL_SIZE + name_size;
-    const uint64_t limit = z->directory; /* which the members end before */
-    enum container_result result = CONTAINER_OK;
+    const uint64_t limit = z->directory; /* members must end before it */
     if (m->offset) return CONTAINER_OK;
     if (size > limit - m->local) return container_bad(z, "a member lies outside of the archive");
     unsigned char *const bytes = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
-    if (read_view(v, m->local, bytes, size)) result = container_bad(z, "it cannot be read");
-    else if (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
-             memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
+    enum container_result result = read_view(z, v, m->local, bytes, size);
+    if (result == CONTAINER_OK &&
+        (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
+         memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0))
         result = container_bad(z, "a local header is not what the central directory says");
     if (result == CONTAINER_OK) {
         m->offset = m->local + size + container_number(bytes + 28, 2);
@@ -132,7 +134,7 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
     return result;
 }
 
-/* One entry of the central directory; *name: where its name goes. */
+/* Reads an entry of the central directory. *name: the place for its name; moves behind it. */
 static enum container_result read_entry(struct zip *z, const unsigned char **at,
                                         const unsigned char *end, char **name)
 {
@@ -172,14 +174,14 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     return CONTAINER_OK;
 }
 
-/* bytes: the central directory, which ends where the members must have ended, too. */
+/* bytes: the central directory. */
 static enum container_result read_directory(struct zip *z, const struct zip_end *e,
                                             const unsigned char *bytes)
 {
     const unsigned char *at = bytes, *const end = bytes + (size_t)e->size;
     char *name;
     z->members = (struct zip_member *)malloc(((size_t)e->n + 1) * sizeof *z->members);
-    /* each name takes the place of an entry that is longer by more than its zero byte */
+    /* enough for all names: the entry of each is longer than the name and its zero byte */
     name = z->names = (char *)malloc((size_t)e->size + 1);
     if (!z->members || !z->names) return CONTAINER_MEMORY;
     for (uint64_t i = 0; i < e->n; i++) { TRY(read_entry(z, &at, end, &name)); }
@@ -198,9 +200,8 @@ enum container_result zip_read(struct zip *z, const struct view *v, uint64_t fro
     TRY(read_end(z, v, from, end, &e));
     unsigned char *bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;
-    enum container_result result = read_view(v, e.at - e.size, bytes, (size_t)e.size)
-                                       ? container_bad(z, "it cannot be read")
-                                       : read_directory(z, &e, bytes);
+    enum container_result result = read_view(z, v, e.at - e.size, bytes, (size_t)e.size);
+    if (result == CONTAINER_OK) result = read_directory(z, &e, bytes);
     free(bytes);
     if (result != CONTAINER_OK) zip_free(z);
     return result;

@@ -34,23 +34,22 @@ extern "C" {
 #endif
 
 /* -- decoding on a GPU of NVIDIA (experimental) --
- * The same files and bytes, decoded where weights are wanted: packed bytes cross the link to the
- * GPU. libcuda (the driver) and NVRTC (CUDA's compiler, 11.2 or later) are opened at run time;
- * nothing of CUDA is needed to build. Experimental: it was tested on CPUs alone, which ran the text
- * of the kernels.
+ * The same files and bytes, decoded on the GPU itself: only packed bytes cross the link to it.
+ * libcuda (the driver) and NVRTC (CUDA's compiler, 11.2 or later) are opened at run time; no part
+ * of CUDA is needed to build. Experimental: tests ran the kernels' text on CPUs only.
  *
- * What is checked: all that lmc_reader checks. Of each block the header (on the CPU, against the
- * index) and the CRC-32C of its content; of a delta also that of its payload. Of a tensor that is
- * one whole part the fingerprint, too, unless the reader skips them. What the GPU cannot decode, or
- * refuses, the CPU decodes again: its word is the status, and the message.
+ * All that lmc_reader checks is checked: of each block the header (on the CPU, against the index)
+ * and the CRC-32C of its content; of a delta also that of its payload; of a tensor that lies whole
+ * in a part the fingerprint, too, unless the reader skips fingerprints. Blocks that the GPU cannot
+ * decode, or refuses, are decoded by the CPU, which gives the status and the message.
  *
  * Pointers `dst` and `base` are of device memory, in the primary context of the device: the one of
  * PyTorch and of the CUDA runtime. `stream` is a CUstream (cudaStream_t) of it; NULL: the default
- * one. What was put into it before is waited for. The context that is current in the calling
- * thread stays what it is.
+ * one. Calls wait for the work that was put into it before. The current context of the calling
+ * thread stays the same.
  *
- * Threads: one lmc_cuda, and the reader that it is given, by one thread at a time. Several of them,
- * also on one device, may be used at the same time. */
+ * Threads: only one thread at a time may use an lmc_cuda, and the reader that it is given. Several
+ * lmc_cuda, also of one device, may be used at the same time. */
 
 typedef struct lmc_cuda lmc_cuda;
 
@@ -58,33 +57,32 @@ typedef struct lmc_cuda lmc_cuda;
 typedef struct lmc_cuda_options {
     size_t struct_size; /* as of a block's */
     uint64_t device;    /* its ordinal */
-    /* Or NULL: an existing directory for compiled kernels (some 100 KB for each architecture), so
-     * that they are compiled once on a machine, in some seconds, and not once in each process. Who
-     * can write there can run code on the GPU: it must be the user's own. What is damaged there is
-     * compiled anew; what cannot be written is no error. */
+    /* NULL, or an existing directory for compiled kernels (some 100 KB for each architecture). So
+     * they are compiled once on a machine, in some seconds, and not in each process. Whoever can
+     * write there can run code on the GPU: it must be the user's own. If a file there is damaged,
+     * it is made again; if one cannot be written, that is no error. */
     const char *cache_dir;
-    /* Or NULL: paths of libcuda and of NVRTC. By default what the system's loader finds:
+    /* NULL, or paths of libcuda and of NVRTC. By default the system's loader finds them:
      * libcuda.so.1 and libnvrtc.so.13, .12 or .11.2; nvcuda.dll and nvrtc64_130_0.dll, _120_0 or
      * _112_0. */
     const char *driver_path, *nvrtc_path;
-    /* Bytes of decoded blocks on the way at once: 8 MiB to 4 GiB; 0: chosen in each call, so that
-     * each group of threads that the GPU can run has a block of the largest size in the parts, but
-     * mostly no more than a quarter of the memory that is free on the device is taken. Memory of
-     * the device: at most three times that, and what kernels need beside, at most four times that;
-     * of full tensors mostly a third of it. Pinned memory of the host: some 2 MiB more than that,
-     * and at most 132 MiB. */
+    /* Bytes of decoded blocks in work at once: 8 MiB to 4 GiB. 0: chosen in each call, so that each
+     * group of threads that the GPU can run has a block of the largest size in the parts; but
+     * usually at most a quarter of the device's free memory is used. Device memory: at most three
+     * times this, and for kernels at most four times this more; for full tensors usually a third of
+     * that. Pinned memory of the host: some 2 MiB more than this, and at most 132 MiB. */
     uint64_t staging_size;
     void *alloc_user;
 } lmc_cuda_options;
 
 /* Opens the libraries and the device, and compiles the kernels or takes them from the cache.
  * *cuda is NULL after ARGUMENT and MEMORY. After DEVICE (a library is missing, there is no GPU, the
- * GPU is too old, CUDA fails) it is an object that has the message, and is to be closed. */
+ * GPU is too old, CUDA fails) it is an object that has the message, and must be closed. */
 LMC_STATUS lmc_cuda_open(lmc_cuda **cuda, const lmc_cuda_options *options);
 /* NULL allowed. */
 LMC_API void lmc_cuda_close(lmc_cuda *cuda);
-/* Frees the memory of the device that calls have left for the next ones. The kernels stay, and so
- * does pinned memory, which takes long to get. */
+/* Frees device memory that calls keep for the next ones. The kernels stay, and so does pinned
+ * memory, which takes long to allocate. */
 LMC_API void lmc_cuda_trim(lmc_cuda *cuda);
 /* What failed in the last call: one line for a user, which names the file, tensor and block, or the
  * library or function of CUDA, and says what to do. "" after LMC_OK. Valid until the next call. */
@@ -92,27 +90,27 @@ LMC_API const char *lmc_cuda_message(const lmc_cuda *cuda);
 
 /* -- a base on the device -- */
 
-/* Tensors in device memory, as what a delta was made against. */
+/* Tensors in device memory that are the base of a delta. */
 typedef struct lmc_cuda_base lmc_cuda_base;
 
 /* data[i]: the bytes of tensors[i], which needs name, dtype, rank, shape and size; offsets and
- * fingerprints are not looked at: these are computed on the GPU, after what was put into `stream`
- * before. So when tensors have changed, as in place, another base is to be opened for the next
- * delta. Strings, shapes and bytes stay the caller's, and so does `cuda`, which must be closed
- * last; the array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
+ * fingerprints are ignored: the latter are computed on the GPU, after the work that was put into
+ * `stream` before. So when tensors have changed, as in place, open another base for the next delta.
+ * Strings, shapes and bytes stay the caller's and must stay valid; `cuda` must be closed after the
+ * base. The array of tensors is copied. *base is NULL on errors: ARGUMENT, MEMORY, DEVICE. */
 LMC_STATUS lmc_cuda_base_open(lmc_cuda_base **base, lmc_cuda *cuda, const lmc_tensor *tensors,
                               const void *const *data, size_t n, void *stream);
-/* NULL allowed. No reader may have it any more. */
+/* NULL allowed. No reader may use it any more. */
 LMC_API void lmc_cuda_base_close(lmc_cuda_base *base);
-/* For lmc_reader_options.base: lmc_reader_open() says BASE_WRONG of another one. lmc_cuda_read then
- * predicts blocks on the GPU; what it cannot do, and every other call, gets its bytes from there.
- * Valid until `base` is closed. */
+/* For lmc_reader_options.base: lmc_reader_open() returns BASE_WRONG if it is another one.
+ * lmc_cuda_read then predicts blocks on the GPU. For blocks that it cannot do, and for other calls,
+ * its bytes are copied to the host. Valid until `base` is closed. */
 LMC_API const lmc_base *lmc_cuda_base_get(const lmc_cuda_base *base);
 
-/* *can: 1 if bytes [offset, offset + size) of a file may be read to where the base has the tensors
- * of their names, while other parts are, too: nothing else predicts them, or what is in one block
- * with them. Others (twins, for example) are to be read before that, to another place. reader: with
- * a base. ARGUMENT: it has none, or the file fewer bytes. */
+/* *can: 1 if bytes [offset, offset + size) of a file may be read to the place where the base has
+ * the tensors of the same names, together with other such parts: nothing else predicts these bytes,
+ * or the rest of their blocks. Other bytes (twins, for example) must be read before, to another
+ * place. reader must have a base. ARGUMENT: it has none, or the file has fewer bytes. */
 LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_number,
                                       uint64_t offset, uint64_t size, int *can);
 
@@ -121,37 +119,36 @@ LMC_STATUS lmc_cuda_can_read_in_place(const lmc_reader *reader, uint64_t file_nu
 /* Bytes [offset, offset + size) of a file of the snapshot, to device memory. */
 typedef struct lmc_cuda_part {
     uint64_t file_number, offset, size;
-    /* On the device, size bytes; NULL: they are only decoded and checked, but for fingerprints.
-     * Where it is not a multiple of the element's width, or blocks cross into another part, bytes
-     * are copied once more there. */
+    /* On the device, size bytes. NULL: they are only decoded and checked, without fingerprints. If
+     * it is not a multiple of the element's width, or where a block crosses into another part,
+     * bytes are copied once more. */
     void *dst;
-    /* Or NULL. Of a delta: those bytes of the base, on the device: those at the same place of the
-     * file, as where a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
-     * then no byte of it is overwritten before the block that it is of was decoded and checked.
-     * Otherwise nothing may write to it meanwhile: it may not overlap the dst of another part.
-     * A wrong base is found by the CRC of each block. Without it, blocks are predicted by the base
-     * of the reader: on the GPU if it is a lmc_cuda_base, which dst may then be a part of as it may
-     * of this one (lmc_cuda_can_read_in_place); else on the CPU. If the reader has a lmc_cuda_base
-     * and a part has this, the lmc_cuda_base predicts. */
+    /* NULL or, for a delta, these bytes of the base on the device: those at the same place of the
+     * file, as when a delta is restored in place (lmc_reader_can_restore_in_place). It may be dst:
+     * then a byte is overwritten only after its block was decoded and checked. Otherwise nothing
+     * may write to it meanwhile, so it must not overlap the dst of another part. The CRC of each
+     * block finds a wrong base. If this is NULL, the base of the reader predicts: on the GPU if
+     * that is a lmc_cuda_base, of which dst may then be a part (lmc_cuda_can_read_in_place), else
+     * on the CPU. If the reader has a lmc_cuda_base, it predicts even if this is not NULL. */
     const void *base;
 } lmc_cuda_part;
 
-/* Reads n parts, which must not overlap, in any order. Best all that is wanted in one call: blocks
- * that cross from one part to the next are decoded once, and everything overlaps: reading,
- * copying, decoding. It returns when all is there and checked. After an error, what the parts have
- * is undefined; where base is dst, each block is the old or the new one: decode such a delta first
- * with dst NULL if it may be damaged. Errors: ARGUMENT, LIMIT, MEMORY (of the device, too), DEVICE,
- * those of lmc_reader_read_file. After DEVICE the GPU may be of no use to this process any more,
- * as CUDA has it. */
+/* Reads n parts, in any order, which must not overlap. One call for all parts is best: blocks that
+ * cross from one part to the next are decoded once, and reading, copying and decoding overlap in
+ * time. It returns when all bytes are there and checked. After an error the content of the parts is
+ * undefined. Where base is dst, each block is then the old or the new one: if such a delta may be
+ * damaged, decode it first with dst NULL. Errors: ARGUMENT, LIMIT, MEMORY (of the device, too),
+ * DEVICE, those of lmc_reader_read_file. After DEVICE this process may be unable to use the GPU any
+ * more: that is how CUDA works. */
 LMC_STATUS lmc_cuda_read(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts, size_t n,
                          void *stream);
 
-/* The same, of packed bytes that are on the device already, as GPUDirect Storage puts them there:
- * `packed` has bytes [at, at + size) of the LMC file. They must hold all blocks of the parts
- * (lmc_reader_encoded_range of lmc_extra.h tells where those are) and 16 bytes behind the last one,
- * and stay as they are. Only the headers of blocks are copied to the host, and what the CPU
- * decodes; what other tensors of the snapshot predict is read by the reader. Errors are those of
- * lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
+/* The same, from packed bytes that are on the device already, for example by GPUDirect Storage:
+ * `packed` has bytes [at, at + size) of the LMC file. They must contain all blocks of the parts
+ * (lmc_reader_encoded_range of lmc_extra.h says where these are) and 16 bytes behind the last one,
+ * and must not change. Only headers of blocks, and blocks that the CPU decodes, are copied to the
+ * host. Blocks that other tensors of the snapshot predict are read by the reader. Errors are those
+ * of lmc_cuda_read; ARGUMENT, too, if a block is not in these bytes. */
 LMC_STATUS lmc_cuda_read_packed(lmc_cuda *cuda, lmc_reader *reader, const lmc_cuda_part *parts,
                                 size_t n, const void *packed, uint64_t at, uint64_t size,
                                 void *stream);
@@ -162,7 +159,7 @@ typedef struct lmc_cuda_counts {
     uint64_t gpu_bytes, cpu_bytes;   /* their decoded bytes */
     uint64_t staged_bytes;           /* that were copied once more on the device */
     uint64_t compiled;               /* 1: the kernels were compiled; 0: they came from the cache */
-    uint64_t reserved[4];            /* zero; see "What grows in 1.x" in lmc.h */
+    uint64_t reserved[4];            /* zero; see "What changes within 1.x" in lmc.h */
 } lmc_cuda_counts;
 LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
 
@@ -177,20 +174,20 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *cuda, lmc_cuda_counts *counts);
 
 /* == gpu/kernels.h ============================================================================= */
 
-/* What a host must know of the kernels of decode.cu (experimental: they have not run on a GPU).
+/* What a host must know about the kernels of decode.cu (experimental: they have not run on a GPU).
  *
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
- * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
- * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All
- * pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
- * LMC__GPU_NOT_HERE: the kernel does not do this block, so its `next` does, and in the end the CPU.
- * A block of any other status but LMC_OK is for the CPU, too: it finds out what is wrong with it.
- * Whatever the bytes are, a kernel ends, and accesses only what is said here.
+ * decodes n blocks. A group of LMC__GPU_THREADS threads (a thread block of CUDA) decodes one at a
+ * time. Any number of groups works; lmc__gpu_kernel.groups for each multiprocessor is best, if
+ * there are so many blocks. All pointers are addresses of the device. status[i] becomes a number of
+ * enum lmc_status, or LMC__GPU_NOT_HERE: then the kernel `next` tries the block, and in the end the
+ * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong. For
+ * any bytes a kernel ends, and accesses only what is said here.
  *
- * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; what they hold
- * does not matter. More of it than lmc__gpu_scratch_size() is of no use; less, and more blocks are
- * NOT_HERE. It may be NULL where that is 0. */
+ * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; their values do
+ * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE. It
+ * may be NULL if that is 0. */
 
 enum {
     LMC__GPU_THREADS = 256, /* of a group */
@@ -207,11 +204,11 @@ enum {
 };
 
 typedef struct lmc__gpu_block {
-    /* Addresses. in: the header and the payload, at any byte; out: aligned as an element is; base:
-     * as many bytes, aligned like out, or 0. A kernel for deltas takes base == out, and then leaves
-     * anything there where the status is not LMC_OK. */
+    /* Addresses. in: the header and the payload, not aligned; out: aligned to the element's width;
+     * base: the prediction, as large and aligned as out, or 0. A kernel for deltas allows base ==
+     * out; then out has any content if the status is not LMC_OK. */
     uint64_t in, out, base;
-    uint32_t in_size, out_size; /* out_size: that of the run's block */
+    uint32_t in_size, out_size; /* out_size: as the run says */
     uint32_t number;            /* of the block in its run */
     uint32_t flags;
 } lmc__gpu_block;
@@ -275,13 +272,12 @@ static void lmc__gpu_make_tables(lmc__gpu_tables *t)
 /* A way to run a kernel of decode.cu. */
 typedef struct lmc__gpu_kernel {
     const char *name;
-    /* Dynamic shared memory of a group, in bytes: what lets `groups` of them share a
-     * multiprocessor of 228 KiB, as their registers allow. More is of no use, and less, but not
-     * less than shared_least, makes more blocks NOT_HERE: so a device that has less, or shares it
-     * among less groups, gives what it can. */
+    /* Dynamic shared memory of a group, in bytes: so much that `groups` groups, as many as their
+     * registers allow, fit into a multiprocessor of 228 KiB. More has no use. Less, but not less
+     * than shared_least, makes more blocks NOT_HERE: so a device with less gives what it can. */
     uint32_t shared_size, shared_least;
     uint32_t groups;
-    int next; /* what does the blocks that this one leaves, or LMC__GPU_CPU */
+    int next; /* the kernel for blocks that this one leaves, or LMC__GPU_CPU */
 } lmc__gpu_kernel;
 
 enum { LMC__GPU_PLANES, LMC__GPU_MORE_PLANES, LMC__GPU_ANY, LMC__GPU_KERNELS };
@@ -293,16 +289,16 @@ static const lmc__gpu_kernel lmc__gpu_kernels[LMC__GPU_KERNELS] = {
     {"lmc_decode_any", 43952, 43952, 3, LMC__GPU_CPU},
 };
 
-/* Bytes of scratch for a group of a kernel that does blocks of up to block_size bytes: 0 where it
- * needs none. Lists that are trees, as many bytes as they decode to; masks of the one that is
- * decoded; a sparse block's masks. It is enough for what encoders make. */
+/* Bytes of scratch for a group that decodes blocks of up to block_size bytes; 0 if the kernel needs
+ * none. It holds the decoded bytes of lists that are trees, the masks of the list in work, and a
+ * sparse block's masks. It is enough for what encoders make. */
 static size_t lmc__gpu_scratch_size(int kernel, size_t block_size)
 {
     return kernel == LMC__GPU_ANY ? (3 * block_size + (256u << 10) + 255) & ~(size_t)255 : 0;
 }
 
 /* The number of the kernel that decodes a block with this header of 24 bytes, or LMC__GPU_CPU. The
- * header need not be right: the kernel finds out. in_place: out is base. */
+ * header need not be right: the kernel checks it. in_place: out is base. */
 static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 {
     const unsigned coding = header[2];
@@ -315,8 +311,8 @@ static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 
 /* == gpu/cuda_driver.h ========================================================================= */
 
-/* What is used of libcuda and NVRTC, declared as their headers do; no header of CUDA is needed. All
- * of these functions are there since CUDA 11.2. */
+/* The functions of libcuda and NVRTC that are used, declared as in their headers, so no header of
+ * CUDA is needed. CUDA has all of them since 11.2. */
 
 #ifdef _WIN32
 #define LMC__CUDA_CALL __stdcall
@@ -374,7 +370,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuEventRecord, (lmc__cu_event event, lmc__cu_stream stream))                                 \
     X(cuEventSynchronize, (lmc__cu_event event))
 
-/* The same of NVRTC; all return an nvrtcResult, 0 on success. */
+/* The same for NVRTC; all return an nvrtcResult, 0 on success. */
 #define LMC__NVRTC_FUNCTIONS(X)                                                                    \
     X(nvrtcVersion, (int *major, int *minor))                                                      \
     X(nvrtcCreateProgram, (lmc__nvrtc_program * program, const char *source, const char *name,     \
@@ -387,8 +383,8 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(nvrtcGetCUBINSize, (lmc__nvrtc_program program, size_t *size))                               \
     X(nvrtcGetCUBIN, (lmc__nvrtc_program program, char *cubin))
 
-/* CUresult; CUdevice_attribute; CUfunction_attribute; flags of events: no timing; of streams: it
- * does not wait for the default stream. */
+/* Numbers of CUresult, CUdevice_attribute and CUfunction_attribute; flags of events (no timing) and
+ * of streams (not waiting for the default stream). */
 enum {
     LMC__CU_OUT_OF_MEMORY = 2,
     LMC__CU_MULTIPROCESSORS = 16,
@@ -409,36 +405,36 @@ typedef struct lmc__cuda_functions {
 
 /* == gpu/cuda_text.h =========================================================================== */
 
-/* The text that NVRTC compiles. tools/amalgamate.py puts the lines of the files here, one literal
- * each: a literal has at most 4,095 characters in C99. */
+/* The text that NVRTC compiles. tools/amalgamate.py puts the lines of the files here, each as a
+ * literal: C99 allows literals of at most 4,095 characters. */
 static const char *const lmc__cuda_text[] = {
     "/* SPDX-License-Identifier: MIT\n",
-    " * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, by the shim of\n",
+    " * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, with the shim of\n",
     " * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any\n",
     " * include, so that NVRTC takes it as it is. kernels.h says what a host must know.\n",
     " *\n",
     " *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;\n",
     " *                         the masks of their trees are in shared memory\n",
-    " *     lmc_decode_any      all others but quantised ones: any size, classes, sparse blocks; masks\n",
-    " *                         and lists are in scratch memory. Template parameter WIDE\n",
+    " *     lmc_decode_any      all others except quantised ones: any size, classes, sparse blocks; masks\n",
+    " *                         and lists are in scratch memory. The template parameter WIDE is true\n",
     " *\n",
-    " * One group of threads decodes a block:\n",
+    " * A group of threads (a thread block of CUDA) decodes a block:\n",
     " *\n",
-    " *   1  The first warp reads the payload. It walks each tree in pre-order, for where a node starts\n",
-    " *      depends on the number of ones of all masks before. Masks become aligned words, with a rank\n",
-    " *      for each 64 bits: how many ones are before them. All warps help with large ones.\n",
+    " *   1  The first warp reads the payload. It walks each tree in pre-order, because the place of a\n",
+    " *      node depends on the ones of all masks before it. Masks become aligned words, with a rank\n",
+    " *      for each 64 bits: how many ones are before them. All warps help with large masks.\n",
     " *   2  A list is cut into chunks of neighbouring elements. Ranks are monotone, so a chunk is a\n",
-    " *      range of each node. A thread for each border of chunks follows it down the tree.\n",
-    " *   3  A warp makes the bytes of a chunk alone, from the deepest nodes up: a lane merges 8 bytes\n",
-    " *      of a node at a time. Rare subtrees are walked down element by element instead.\n",
-    " *   4  Planes become elements, whose CRC is taken on the way: a state for each lane, which steps\n",
-    " *      from one row of the warp to the next.\n",
+    " *      range of each node. For each border between chunks a thread follows it down the tree.\n",
+    " *   3  One warp makes all bytes of a chunk, from the deepest nodes up: a lane merges 8 bytes of a\n",
+    " *      node at a time. Rare subtrees are walked down element by element instead.\n",
+    " *   4  Planes become elements. Their CRC is computed at the same time: each lane has a state,\n",
+    " *      which steps from one row of the warp to the next.\n",
     " *\n",
     " * Safety. Nothing of a payload becomes an address or a count before it was checked, as in\n",
     " * src/codec/get_list.h: the number of ones of a mask is at most its n, because bits behind n are\n",
-    " * zero, and a tree of code lengths fills its space exactly. Every loop that waits for the payload\n",
-    " * takes something of it, or ends by a bound that was checked. After an error the first warp says\n",
-    " * so, and all threads still reach the same barriers. */\n",
+    " * zero, and a tree of code lengths fills its space exactly. Every loop over the payload consumes a\n",
+    " * part of it, or ends at a bound that was checked. After an error the first warp sets a status, and\n",
+    " * all threads still reach the same barriers. */\n",
     "#ifdef LMC_ON_CPU\n",
     "#include \"cuda_on_cpu.h\"\n",
     "#define SHARED_MEMORY() (cpu::shared_memory)\n",
@@ -458,7 +454,7 @@ static const char *const lmc__cuda_text[] = {
     "#define BARRIER() asm volatile(\"bar.sync 0;\" ::: \"memory\")\n",
     "#define LMC_COUNT(i, n) ((void)0)\n",
     "#define WHY(text) ((void)0)\n",
-    "#define ROLLED _Pragma(\"unroll 1\") /* code that is rolled out costs more than it gains: size */\n",
+    "#define ROLLED _Pragma(\"unroll 1\") /* the size of unrolled code costs more than it gains */\n",
     "#define UNROLLED _Pragma(\"unroll\")\n",
     "static __device__ __forceinline__ u32 dynamic_shared_size()\n",
     "{\n",
@@ -481,14 +477,14 @@ static const char *const lmc__cuda_text[] = {
     "    MAX_NARROW = 65536,  /* elements of a block of lmc_decode_planes: ranks have 16 bits */\n",
     "    MAX_CLASSES = 16,\n",
     "    MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */\n",
-    "    POOL = 2560,     /* bytes of a warp for the bytes of nodes, in chunks */\n",
+    "    POOL = 2560,     /* bytes of a warp's buffer for the nodes of a chunk */\n",
     "    LOG2_CHUNK = 10,\n",
-    "    RARE = 48,         /* a node of less in a chunk of 2^LOG2_CHUNK is walked */\n",
-    "    NESTED_NODES = 80, /* no frozen tree has more: 79 has that of level 5 */\n",
+    "    RARE = 48,         /* a node of fewer bytes in 2^LOG2_CHUNK is walked */\n",
+    "    NESTED_NODES = 80, /* no frozen tree has more: that of level 5 has 79 */\n",
     "    NONE = 0xFFFF,\n",
     "    INACTIVE = 255\n",
     "};\n",
-    "/* The same numbers as in enum lmc_status; and what is no status of the format. */\n",
+    "/* The same numbers as in enum lmc_status; NOT_HERE is no status of the format. */\n",
     "enum : u32 {\n",
     "    OK = 0,\n",
     "    UNSUPPORTED = 22,\n",
@@ -522,7 +518,7 @@ static const char *const lmc__cuda_text[] = {
     "    u32 src;                      /* its bytes, or lists of bits, in the payload */\n",
     "    u16 left, right;              /* children, NONE if they have no bytes */\n",
     "    u16 parent, first;            /* first: of its leaves */\n",
-    "    u8 kind, depth, flat, active; /* active: its number among those, or INACTIVE */\n",
+    "    u8 kind, depth, flat, active; /* active: its number among active nodes, or INACTIVE */\n",
     "};\n",
     "/* A node that is still to be read. */\n",
     "struct Pending {\n",
@@ -534,7 +530,7 @@ static const char *const lmc__cuda_text[] = {
     " * a tree, whose active nodes are first .. end - 1. */\n",
     "struct List {\n",
     "    u32 kind, src, first, end;\n",
-    "    u32 level_nodes; /* active nodes of one depth, at most */\n",
+    "    u32 level_nodes; /* the most active nodes of one depth */\n",
     "    u32 stage;       /* where in the pool of a warp its bytes of a chunk are made */\n",
     "    u32 value;       /* of a constant */\n",
     "};\n",
@@ -560,7 +556,7 @@ static const char *const lmc__cuda_text[] = {
     "        u8 *scratch;\n",
     "        Side side[MAX_CLASSES][8];\n",
     "        u32 mask[MAX_CLASSES], mask_n[MAX_CLASSES]; /* of a sparse block's class, in the arena */\n",
-    "        u32 count[WARPS][MAX_CLASSES]; /* elements of each class, of each warp's part of them */\n",
+    "        u32 count[WARPS][MAX_CLASSES]; /* elements of each class in each warp's part */\n",
     "        u8 class_of[256];              /* of a key */\n",
     "        const u8 *base;\n",
     "        u8 *row;\n",
@@ -584,14 +580,14 @@ static const char *const lmc__cuda_text[] = {
     "};\n",
     "template <bool WIDE> DEV Shared<WIDE> &shared() { return *(Shared<WIDE> *)SHARED_MEMORY(); }\n",
     "\n",
-    "/* The arena: masks, ranks, and what is made from them. A place in it is a number of words. */\n",
+    "/* The arena: masks, ranks, and what is made from them. Places in it are counted in words. */\n",
     "template <bool WIDE> DEV u32 *arena()\n",
     "{\n",
     "    if (WIDE) return (u32 *)((Shared<true> *)SHARED_MEMORY())->scratch;\n",
     "    return (u32 *)(SHARED_MEMORY() + sizeof(Shared<false>));\n",
     "}\n",
     "\n",
-    "/* The first warp's place in the payload, the same in all lanes. After an error it is of no use. */\n",
+    "/* The first warp's position in the payload, the same in all lanes. Undefined after an error. */\n",
     "struct Reader {\n",
     "    const u8 *in;\n",
     "    u32 size, at;\n",
@@ -608,7 +604,7 @@ static const char *const lmc__cuda_text[] = {
     "DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */\n",
     "DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }\n",
     "\n",
-    "/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read; a block has 16 more. */\n",
+    "/* Loads 4, or 8, bytes from any address; reads up to 7, or 11. 16 may be read behind a block. */\n",
     "DEV u32 load32(const u8 *p)\n",
     "{\n",
     "    const u32 *const q = (const u32 *)((u64)p & ~(u64)3);\n",
@@ -621,7 +617,7 @@ static const char *const lmc__cuda_text[] = {
     "    return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));\n",
     "}\n",
     "\n",
-    "/* The sum of v of this lane and those before. */\n",
+    "/* The sum of v of this lane and of all lanes before it. */\n",
     "DEV u32 scan(u32 v)\n",
     "{\n",
     "    UNROLLED for (u32 d = 1; d < 32; d <<= 1)\n",
@@ -632,8 +628,8 @@ static const char *const lmc__cuda_text[] = {
     "    return v;\n",
     "}\n",
     "\n",
-    "/* ---- Masks in the arena: ceil(n / 64) pairs of words, a word more, which loads of two words may\n",
-    " * reach, and a rank for each pair and one for the end. Bits from n on are zero. */\n",
+    "/* ---- Masks in the arena: ceil(n / 64) pairs of words; a word more, which loads of two words may\n",
+    " * reach; a rank for each pair, and one for the end. Bits from n on are zero. */\n",
     "\n",
     "DEV u32 words_of(u32 n) { return (n + 31) >> 5; }\n",
     "DEV u32 pairs_of(u32 n) { return (n + 63) >> 6; }\n",
@@ -648,16 +644,16 @@ static const char *const lmc__cuda_text[] = {
     "    return (typename Kind<WIDE>::Rank *)(arena<WIDE>() + at);\n",
     "}\n",
     "\n",
-    "/* Ones before bit `at`, at most n, whose word is w. */\n",
+    "/* How many ones are before bit `at` <= n; w: the word of that bit. */\n",
     "template <bool WIDE> DEV u32 ones_before(u32 bits, u32 ranks, u32 at, u32 w)\n",
     "{\n",
     "    const u32 even = at & 32 ? arena<WIDE>()[bits + (at >> 6 << 1)] : 0;\n",
     "    return ranks_of<WIDE>(ranks)[at >> 6] + __popc(even) + __popc(w & below(at & 31));\n",
     "}\n",
     "\n",
-    "/* Makes a mask of n bits and its ranks, by n_warps warps of which this is one. src: of its bytes in\n",
-    " * the payload, or FULL: its words are in the arena already. part[w] becomes the ones that warp w\n",
-    " * has counted. With more than one warp there is a barrier in between. */\n",
+    "/* Makes a mask of n bits and its ranks; n_warps warps call this. src: the place of its bytes in the\n",
+    " * payload; FULL: its words are in the arena already. part[w] becomes the ones that warp w has\n",
+    " * counted. With more than one warp there is a barrier inside. */\n",
     "template <bool WIDE> COLD void copy_mask(const u8 *in, u32 src, u32 n, u32 bits, u32 n_warps)\n",
     "{\n",
     "    Shared<WIDE> &s = shared<WIDE>();\n",
@@ -694,7 +690,7 @@ static const char *const lmc__cuda_text[] = {
     "    if (warp == n_warps - 1 && lane == 0) rank[pairs_of(n)] = (typename Kind<WIDE>::Rank)total;\n",
     "}\n",
     "\n",
-    "/* Byte `at` of node k: down the tree to its leaf. The tables of a tree may be anywhere. */\n",
+    "/* Byte `at` of node k: follows it to its leaf. nodes and symbol may be in any memory. */\n",
     "template <bool WIDE> COLD u32 walk(const u8 *in, const Node *nodes, const u8 *symbol, u32 k, u32 at)\n",
     "{\n",
     "    while (nodes[k].kind >= MASK) {\n",
@@ -714,8 +710,8 @@ static const char *const lmc__cuda_text[] = {
     "    return symbol[nodes[k].first + index];\n",
     "}\n",
     "\n",
-    "/* The bytes of a nested mask of n bits (section 6.3), from the nodes of its frozen tree, to the\n",
-    " * arena; by n_warps warps. bad is set where a byte breaks R6-9. */\n",
+    "/* Writes the bytes of a nested mask of n bits (section 6.3), from the nodes of its frozen tree, to\n",
+    " * the arena; n_warps warps call this. bad is set if a byte breaks R6-9. */\n",
     "DEV Node *nested_nodes(u8 *pool, u32 nesting) { return (Node *)pool + nesting * NESTED_NODES; }\n",
     "template <bool WIDE>\n",
     "COLD void expand_mask(const u8 *in, u32 nesting, u32 n, u32 bits, u32 flip, u32 n_warps)\n",
@@ -732,9 +728,9 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* ---- CRC-32C. A lane's state is a number v; the next word of the lane is one row of the warp\n",
-    " * further, so v becomes v * x^(8 * row) + word. In the end each lane's state is moved by the bytes\n",
-    " * behind its last word, and the sum over all lanes is the CRC. */\n",
+    "/* ---- CRC-32C. A lane's state is a number v. The next word of the lane is one row of the warp\n",
+    " * further, `row` bytes, so v becomes v * x^(8 * row) + word. In the end each state is moved by the\n",
+    " * bytes behind the lane's last word, and the sum over all lanes is the CRC. */\n",
     "\n",
     "template <bool WIDE> DEV u32 advance(u32 v)\n",
     "{\n",
@@ -770,7 +766,7 @@ static const char *const lmc__cuda_text[] = {
     "    ROLLED for (u32 i = 0; i < 8; i++) crc = crc >> 1 ^ (POLY & (0u - (crc & 1)));\n",
     "    return crc;\n",
     "}\n",
-    "template <bool WIDE> DEV void add_crc(u32 v) /* to s.crc, the sum over all lanes */\n",
+    "template <bool WIDE> DEV void add_crc(u32 v) /* adds the sum over all lanes to s.crc */\n",
     "{\n",
     "    for (u32 d = 16; d; d >>= 1) v ^= __shfl_xor_sync(FULL, v, d);\n",
     "    if (lane_id() == 0) atomicXor(&shared<WIDE>().crc, v);\n",
@@ -785,7 +781,7 @@ static const char *const lmc__cuda_text[] = {
     "\n",
     "/* For each active node of the list, and each border of chunks, how many of the node's bytes are\n",
     " * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border\n",
-    " * of 65,536 elements; of that only the difference from the one before is ever used. */\n",
+    " * of 65,536 elements, of which only the difference from the border before is used. */\n",
     "template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chunk)\n",
     "{\n",
     "    Shared<WIDE> &s = shared<WIDE>();\n",
@@ -843,7 +839,7 @@ static const char *const lmc__cuda_text[] = {
     "        return make_uint2(__byte_perm(leaves.x, leaves.y, low & 0xFFFF),\n",
     "                          __byte_perm(leaves.x, leaves.y, low >> 16));\n",
     "    }\n",
-    "    u32 even = 0, odd = 0; /* indices of 6 bits, a byte each */\n",
+    "    u32 even = 0, odd = 0; /* indices of up to 6 bits, each in a byte */\n",
     "    ROLLED for (u32 d = 0; d < v.flat; d++, row += size)\n",
     "    {\n",
     "        const u32 bits = spread(load32(row) >> shift & 255);\n",
@@ -861,8 +857,8 @@ static const char *const lmc__cuda_text[] = {
     "    return make_uint2(low, high);\n",
     "}\n",
     "\n",
-    "/* A node of a chunk, as a lane prepares it for its warp. A side is where the child's bytes are in\n",
-    " * the pool, or the value of all in each byte. */\n",
+    "/* A node of a chunk, as a lane prepares it for its warp. A side is the place of the child's bytes\n",
+    " * in the pool or, if all are equal, their value in each byte. */\n",
     "struct Step {\n",
     "    u32 what;       /* number of the node | kind << 16 | left is a value << 20 | right is << 21 */\n",
     "    u32 range;      /* bytes | where they go in the pool << 16 */\n",
@@ -928,8 +924,8 @@ static const char *const lmc__cuda_text[] = {
     "    return step;\n",
     "}\n",
     "\n",
-    "/* Merges the sides by the mask (section 6.2, case 5), 8 bytes of the node a lane: those that a byte\n",
-    " * of the mask takes from each side are neighbours there. */\n",
+    "/* Merges the sides by the mask (section 6.2, case 5); each lane makes 8 bytes of the node at a\n",
+    " * time. The bytes that a byte of the mask takes from a side are neighbours there. */\n",
     "template <bool WIDE> DEV void merge(u32 *pool, const Step &v)\n",
     "{\n",
     "    const Shared<WIDE> &s = shared<WIDE>();\n",
@@ -959,9 +955,9 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* Makes the bytes of one chunk of a tree, by a warp, at byte `even` of its pool. Nodes of even\n",
-    " * depth are made there, those of odd depth at `odd`: so each reads one buffer and writes to the\n",
-    " * other, and those of a depth stand side by side. Buffers have room for a chunk and the padding. */\n",
+    "/* A warp makes the bytes of one chunk of a tree, at byte `even` of its pool. Nodes of even depth\n",
+    " * are made there, nodes of odd depth at `odd`: so each reads one buffer and writes to the other.\n",
+    " * Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */\n",
     "template <bool WIDE>\n",
     "COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,\n",
     "                     u32 even, u32 odd)\n",
@@ -1018,7 +1014,7 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* WIDE: the bytes of a tree's list of n bytes, to row. */\n",
+    "/* WIDE: makes the bytes of a list that is a tree, at s.row. */\n",
     "DEV void make_row(const u8 *in)\n",
     "{\n",
     "    Shared<true> &s = shared<true>();\n",
@@ -1041,7 +1037,7 @@ static const char *const lmc__cuda_text[] = {
     "\n",
     "template <bool WIDE> COLD void work(const Reader &r);\n",
     "\n",
-    "/* A job for all warps: what it needs stands in s already, written by the first lane. */\n",
+    "/* A job for all warps. The first lane has written to s what the job needs. */\n",
     "template <bool WIDE> DEV void together(const Reader &r, u32 job)\n",
     "{\n",
     "    if (lane_id() == 0) shared<WIDE>().job = job;\n",
@@ -1054,12 +1050,12 @@ static const char *const lmc__cuda_text[] = {
     "    if (bytes > r.size - r.at) r.error = CORRUPT;\n",
     "    return !r.error;\n",
     "}\n",
-    "/* R2-2, of a list of n bits that is there. */\n",
+    "/* R2-2, for n bits at `at`, within the payload. */\n",
     "DEV void check_unused_bits(Reader &r, u32 at, u32 n)\n",
     "{\n",
     "    if (n & 7 && r.in[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT;\n",
     "}\n",
-    "/* An even number of words, so that all places are aligned to 8 bytes. */\n",
+    "/* Allocates an even number of words, so that all places are aligned to 8 bytes. */\n",
     "DEV u32 alloc(Reader &r, u32 words)\n",
     "{\n",
     "    const u32 at = r.used;\n",
@@ -1090,9 +1086,9 @@ static const char *const lmc__cuda_text[] = {
     "    together<WIDE>(r, COPY_MASK);\n",
     "}\n",
     "\n",
-    "/* A mask as gaps (section 6.3), to the words at bits. A lane takes a word of the Quotients: it adds\n",
-    " * up the gaps that end there, a scan says where the first of them starts, and a second pass over\n",
-    " * the word sets the bits. */\n",
+    "/* Reads a mask that is coded as gaps (section 6.3) to the words at bits. A lane takes a word of the\n",
+    " * Quotients: it adds up the gaps that end there, a scan says where the first gap starts, and a\n",
+    " * second pass over the word sets the bits. */\n",
     "COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)\n",
     "{\n",
     "    u32 *const word = arena<true>() + bits;\n",
@@ -1124,7 +1120,7 @@ static const char *const lmc__cuda_text[] = {
     "            if (left - here < 4) w &= below(8 * (left - here));\n",
     "        }\n",
     "        const u32 ones = __popc(w), up = scan(ones), number = done + up - ones;\n",
-    "        /* The bit behind the last one of an earlier lane that has any. */\n",
+    "        /* The bit behind the last one of all earlier lanes. */\n",
     "        const u32 some = __ballot_sync(FULL, w != 0), earlier = some & below(lane),\n",
     "                  last = first_bit + 32 - __clz(w),\n",
     "                  other = __shfl_sync(FULL, last, earlier ? 31 - __clz(earlier) : 0),\n",
@@ -1153,7 +1149,7 @@ static const char *const lmc__cuda_text[] = {
     "            at++;\n",
     "            prev = bit + 1;\n",
     "            if (j == K - 1) {\n",
-    "                /* no more ones in the byte of the last */\n",
+    "                /* there must be no more ones in the byte of the last one */\n",
     "                stop = (bit >> 3) + 1;\n",
     "                x &= x - 1;\n",
     "                if (x && (first_bit + __ffs(x) - 1) >> 3 < stop) bad = 1;\n",
@@ -1176,7 +1172,7 @@ static const char *const lmc__cuda_text[] = {
     "\n",
     "/* Masks and trees at nesting NEST, 0 .. 2 (section 6.3). */\n",
     "template <bool WIDE, u32 NEST> struct Nested {\n",
-    "    /* A mask of n bits: where it is in the arena; part has its ones. */\n",
+    "    /* Reads a mask of n bits. Returns its place in the arena; part has its ones. */\n",
     "    static __device__ __noinline__ u32 mask(Reader &r, u32 n, bool is_of_class)\n",
     "    {\n",
     "        const u32 bytes = (n + 7) >> 3, bits = alloc(r, mask_size<WIDE>(n));\n",
@@ -1222,13 +1218,13 @@ static const char *const lmc__cuda_text[] = {
     "            together<WIDE>(r, EXPAND_MASK);\n",
     "        }\n",
     "        __syncwarp();\n",
-    "        if (s.bad) r.error = CORRUPT; /* written to again behind the barrier of copy_bits */\n",
+    "        if (s.bad) r.error = CORRUPT; /* written again only behind copy_bits's barrier */\n",
     "        r.used = used;                /* its masks are not needed any more */\n",
     "    }\n",
     "\n",
-    "    /* The tree of n_leaves leaves over n bytes, to nodes (section 6.2). start[n_leaves] is 2^15. In\n",
-    "     * pre-order, by a stack: one entry at most for each depth, and the one that is taken next.\n",
-    "     * Returns how many nodes have bytes. */\n",
+    "    /* Reads the tree of n_leaves leaves over n bytes to nodes (section 6.2), in pre-order.\n",
+    "     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the one that is\n",
+    "     * taken next. Returns how many nodes have bytes. */\n",
     "    static __device__ __noinline__ u32 tree(Reader &r, const u16 *start, u32 n_leaves, bool escape,\n",
     "                                            u32 n, Node *nodes, u32 max_nodes)\n",
     "    {\n",
@@ -1279,7 +1275,8 @@ static const char *const lmc__cuda_text[] = {
     "                middle = low;\n",
     "            }\n",
     "            if (r.error) return 0;\n",
-    "            /* A mask ends with a barrier, after the reads of the stack; others add none to it. */\n",
+    "            /* A mask ends with a barrier, after the reads of the stack; other kinds push nothing\n",
+    "             * onto it. */\n",
     "            const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;\n",
     "            if (lane == 0) {\n",
     "                const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,\n",
@@ -1312,8 +1309,8 @@ static const char *const lmc__cuda_text[] = {
     "    static __device__ u32 tree(Reader &, const u16 *, u32, bool, u32, Node *, u32) { return 0; }\n",
     "};\n",
     "\n",
-    "/* A Tree_Header (section 6.1): s.symbol[number], s.start, which other lanes may read after the next\n",
-    " * barrier. Returns the leaves, 0 after an error. */\n",
+    "/* Reads a Tree_Header (section 6.1) to s.symbol[number] and s.start, which other lanes may read\n",
+    " * after the next barrier. Returns the number of leaves, 0 after an error. */\n",
     "template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escape)\n",
     "{\n",
     "    Shared<WIDE> &s = shared<WIDE>();\n",
@@ -1356,8 +1353,8 @@ static const char *const lmc__cuda_text[] = {
     "    return leaves;\n",
     "}\n",
     "\n",
-    "/* Which nodes of [first_node, end_node) are made, in order of depth: all but constants and what is\n",
-    " * below a rare one. Where they are too many, more are rare. */\n",
+    "/* Chooses the nodes of [first_node, end_node) that are made, in order of depth: all except\n",
+    " * constants and nodes below a rare one. If these are too many, more nodes count as rare. */\n",
     "template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_node, u32 end_node)\n",
     "{\n",
     "    Shared<WIDE> &s = shared<WIDE>();\n",
@@ -1399,8 +1396,8 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* The list `number` of n bytes, n > 0 (section 6). Its nodes are node[first_node ..]; returns where\n",
-    " * they end. */\n",
+    "/* Reads list `number`, of n > 0 bytes (section 6). Its nodes are node[first_node ..]; returns the\n",
+    " * end of these. */\n",
     "template <bool WIDE>\n",
     "COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_active)\n",
     "{\n",
@@ -1430,8 +1427,8 @@ static const char *const lmc__cuda_text[] = {
     "                                            Kind<WIDE>::MAX_NODES - first_node);\n",
     "    if (r.error) return 0;\n",
     "    end += nodes;\n",
-    "    /* Children and parents are numbered from the tree's root. choose_active takes a node in the\n",
-    "     * same lane, so that it needs no barrier before. */\n",
+    "    /* tree() numbers children and parents from the root. choose_active takes each node in the same\n",
+    "     * lane as this loop, so no barrier is needed between. */\n",
     "    if (first_node) {\n",
     "        ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)\n",
     "        {\n",
@@ -1445,8 +1442,8 @@ static const char *const lmc__cuda_text[] = {
     "    return end;\n",
     "}\n",
     "\n",
-    "/* ---- Elements without a prediction, from planes whose bytes stand in the pool or in the payload:\n",
-    " * 8 of them are a piece, which a lane joins, stores, and takes the CRC of. */\n",
+    "/* ---- Elements without a prediction, from planes whose bytes are in the pool or in the payload. 8\n",
+    " * elements are a piece: a lane joins it, stores it, and computes its CRC. */\n",
     "\n",
     "template <int W> DEV void join_piece(u32 *v, const uint2 *plane)\n",
     "{\n",
@@ -1488,7 +1485,7 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* count elements, up to 8. out is aligned as an element is. */\n",
+    "/* Stores count elements, at most 8. out is aligned to the element's width. */\n",
     "template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)\n",
     "{\n",
     "    const u32 low = (u32)(u64)out;\n",
@@ -1508,20 +1505,21 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* count elements of the payload, at any byte. */\n",
+    "/* Loads count elements of the payload, from any address. */\n",
     "template <int W> DEV void load_stored(u32 *v, const u8 *in, u32 count)\n",
     "{\n",
     "    UNROLLED for (u32 j = 0; j < 2 * W; j += 2)\n",
     "    {\n",
-    "        if (4 * j >= count * W) break; /* so much is in the payload */\n",
+    "        if (4 * j >= count * W) break; /* the payload has no more */\n",
     "        const uint2 two = load64(in + 4 * j);\n",
     "        v[j] = two.x;\n",
     "        v[j + 1] = two.y;\n",
     "    }\n",
     "}\n",
     "\n",
-    "/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state. Then\n",
-    " * the sum of a lane: behind is the byte behind its last piece, or 0; size, that behind all. */\n",
+    "/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state.\n",
+    " * sum_pieces adds up a lane's states. behind: the end of its last piece, or 0; size: the end of\n",
+    " * all. */\n",
     "template <bool WIDE, int W> DEV void add_piece(u32 *state, const u32 *v, bool is_first)\n",
     "{\n",
     "    UNROLLED for (u32 j = 0; j < 2 * W; j++) state[j] =\n",
@@ -1534,7 +1532,7 @@ static const char *const lmc__cuda_text[] = {
     "    UNROLLED for (u32 j = 0; j < 2 * W; j++) sum = times_word(t, sum ^ state[j]);\n",
     "    return move_crc(t, sum, size - behind);\n",
     "}\n",
-    "/* Of all bytes: of whole pieces it is in s.crc already. */\n",
+    "/* Checks the CRC of all bytes; s.crc has that of whole pieces already. */\n",
     "template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 size, u32 content_crc)\n",
     "{\n",
     "    u32 crc = whole ? shared<WIDE>().crc : FULL;\n",
@@ -1542,8 +1540,8 @@ static const char *const lmc__cuda_text[] = {
     "    return ~crc == content_crc;\n",
     "}\n",
     "\n",
-    "/* What lists of lmc_decode_planes need of the arena and of the pools: the largest chunks whose\n",
-    " * buffers fit, one for each tree and one to work in. */\n",
+    "/* Gives the lists of lmc_decode_planes their memory in the arena and the pools: takes the largest\n",
+    " * chunks whose buffers fit, one for each tree and one for work. */\n",
     "DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_nodes)\n",
     "{\n",
     "    Shared<false> &s = shared<false>();\n",
@@ -1581,7 +1579,7 @@ static const char *const lmc__cuda_text[] = {
     "    return load64(in + list.src + i);\n",
     "}\n",
     "\n",
-    "/* All elements of the block whose lists the first warp has read; then s.status. */\n",
+    "/* Makes all elements of the block whose lists the first warp has read; then sets s.status. */\n",
     "template <int W> COLD void make_elements(const u8 *in, u8 *out, u32 content_crc, const Tables *t)\n",
     "{\n",
     "    enum : u32 { PIECE = 8 * W, WORDS = 2 * W };\n",
@@ -1629,9 +1627,9 @@ static const char *const lmc__cuda_text[] = {
     "        s.status = CHECKSUM;\n",
     "}\n",
     "\n",
-    "/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one a lane. Each warp has a\n",
-    " * part of them, which it goes through row by row, so that running numbers tell which element of\n",
-    " * its class an element is. */\n",
+    "/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one in each lane. Each warp\n",
+    " * goes through its part of them row by row, so that running counts give the number of an element in\n",
+    " * its class. */\n",
     "\n",
     "template <int W> struct Element {\n",
     "    typedef u32 T;\n",
@@ -1673,7 +1671,7 @@ static const char *const lmc__cuda_text[] = {
     "    return shared<true>().class_of[key & 255];\n",
     "}\n",
     "\n",
-    "/* Of a row: the lanes of this lane's class, and for lane c those of class c. */\n",
+    "/* Of a row: the lanes of the same class as this lane; and, in lane c, the lanes of class c. */\n",
     "struct Peers {\n",
     "    u32 mine, of_class;\n",
     "};\n",
@@ -1717,7 +1715,7 @@ static const char *const lmc__cuda_text[] = {
     "    return (b & sign) ^ (total & sign ? total ^ below_sign : total);\n",
     "}\n",
     "\n",
-    "/* Of element i of class c, the one of this number among those that are coded. */\n",
+    "/* The residual of element i of class c; number: its number among those that are coded. */\n",
     "template <int W> DEV typename Element<W>::T residual_of(u32 c, u32 number, u32 i, u32 natural)\n",
     "{\n",
     "    typedef typename Element<W>::T T;\n",
@@ -1788,7 +1786,7 @@ static const char *const lmc__cuda_text[] = {
     "/* ---- Elements of lmc_decode_any of one class, in pieces: ranks of the mask say which of the coded\n",
     " * elements is the first of a piece, so no lane waits for another. */\n",
     "\n",
-    "/* Element i of a piece, which is 0 there. v stays in registers: no place of it is computed. */\n",
+    "/* Puts element i into a piece, where it was 0. v stays in registers: no index of it is computed. */\n",
     "template <int W> DEV void put_element(u32 *v, u32 i, u32 element)\n",
     "{\n",
     "    UNROLLED for (u32 j = 0; j < 2 * W; j++) if (j == i * W / 4) v[j] |= element << 8 * (i * W % 4);\n",
@@ -1807,7 +1805,7 @@ static const char *const lmc__cuda_text[] = {
     "    return total ^ kept ^ (negative - (negative >> (8 * W - 1)));\n",
     "}\n",
     "\n",
-    "/* count elements, as store_piece; the rest is 0. */\n",
+    "/* Loads count elements, as store_piece stores them; the rest is 0. */\n",
     "template <int W> DEV void load_piece(u32 *v, const u8 *p, u32 count)\n",
     "{\n",
     "    if (count == 8 && (u32)(u64)p % (W == 1 ? 8 : 16) == 0) {\n",
@@ -1830,7 +1828,7 @@ static const char *const lmc__cuda_text[] = {
     "    ROLLED for (u32 i = 0; i < count; i++) put_element<W>(v, i, load_element<W>(p, i));\n",
     "}\n",
     "\n",
-    "/* The residuals of 8 neighbours that are coded, from this number on. */\n",
+    "/* The residuals of 8 coded neighbours, from this number on. */\n",
     "template <int W> DEV void join_sides(u32 *v, u32 number)\n",
     "{\n",
     "    const Shared<true> &s = shared<true>();\n",
@@ -1843,7 +1841,7 @@ static const char *const lmc__cuda_text[] = {
     "    {\n",
     "        const Side side = s.side[0][p];\n",
     "        const u32 value = side.stride ? 0 : *side.p * 0x01010101u;\n",
-    "        /* a row of the arena has the places of its chunks behind it, a payload its pad */\n",
+    "        /* behind a row of the arena are its chunks' borders, behind a payload its pad */\n",
     "        plane[p] = side.stride ? load64(side.p + number) : make_uint2(value, value);\n",
     "    }\n",
     "    join_piece<W>(v, plane);\n",
@@ -1887,7 +1885,7 @@ static const char *const lmc__cuda_text[] = {
     "    add_crc<true>(sum_pieces<W>(t, state, behind, n / 8 * 8 * W));\n",
     "}\n",
     "\n",
-    "/* The CRC of the payload, to s.crc: of its whole words, the first exclusive or FULL. */\n",
+    "/* Adds the CRC of the payload's whole words to s.crc; the first word is xored with FULL. */\n",
     "DEV void add_payload_crc(const Reader &r)\n",
     "{\n",
     "    const u32 words = r.size >> 2, share = (words + THREADS - 1) / THREADS * 32,\n",
@@ -1917,7 +1915,7 @@ static const char *const lmc__cuda_text[] = {
     "        else FOR_NARROW_WIDTH(width, f, arguments);                                                \\\n",
     "    } while (0)\n",
     "\n",
-    "/* A part of a job by each warp, and a barrier. */\n",
+    "/* Each warp does its part of a job; then there is a barrier. */\n",
     "DEV void work_wide(const Reader &r, u32 job)\n",
     "{\n",
     "    if (job == CHECK_PAYLOAD) add_payload_crc(r);\n",
@@ -1937,8 +1935,7 @@ static const char *const lmc__cuda_text[] = {
     "\n",
     "/* ---- A block. */\n",
     "\n",
-    "/* Byte for byte as the header says, in the order of section 5; *width: 1, 2, 4 or 8, whatever the\n",
-    " * header says. Returns a status: NOT_HERE comes last. */\n",
+    "/* Checks the header in the order of section 5. Returns a status; NOT_HERE comes last. */\n",
     "template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)\n",
     "{\n",
     "    const u8 *const h = (const u8 *)job.in;\n",
@@ -1968,7 +1965,7 @@ static const char *const lmc__cuda_text[] = {
     "    return OK;\n",
     "}\n",
     "\n",
-    "/* The lists of a block of lmc_decode_planes. */\n",
+    "/* Reads the lists of a block of lmc_decode_planes. */\n",
     "DEV void read_planes(Reader &r, u32 width)\n",
     "{\n",
     "    Shared<false> &s = shared<false>();\n",
@@ -1991,8 +1988,8 @@ static const char *const lmc__cuda_text[] = {
     "    else choose_chunks(r, s.n, trees, active, level_nodes);\n",
     "}\n",
     "\n",
-    "/* A list of m > 0 bytes: where its bytes are, to s.side[c][p]. Those of a tree are made, to a row\n",
-    " * in the arena. */\n",
+    "/* Reads a list of m > 0 bytes; s.side[c][p] gets the place of its bytes. The bytes of a tree are\n",
+    " * made in a row of the arena. */\n",
     "DEV void read_side(Reader &r, u32 c, u32 p, u32 m)\n",
     "{\n",
     "    Shared<true> &s = shared<true>();\n",
@@ -2025,7 +2022,7 @@ static const char *const lmc__cuda_text[] = {
     "    __syncwarp();\n",
     "}\n",
     "\n",
-    "/* Thresholds, and how many elements each class has (section 5.2): of class c, in lane c. */\n",
+    "/* Reads thresholds, and counts the elements of each class (section 5.2): of class c in lane c. */\n",
     "DEV u32 read_classes(Reader &r)\n",
     "{\n",
     "    Shared<true> &s = shared<true>();\n",
@@ -2049,7 +2046,7 @@ static const char *const lmc__cuda_text[] = {
     "    return count;\n",
     "}\n",
     "\n",
-    "/* The payload of a block of lmc_decode_any: all its sides. */\n",
+    "/* Reads the payload of a block of lmc_decode_any: all its sides. */\n",
     "DEV void read_payload(Reader &r, const Block &job, u32 width)\n",
     "{\n",
     "    Shared<true> &s = shared<true>();\n",
@@ -2164,7 +2161,7 @@ static const char *const lmc__cuda_text[] = {
     "        s.status = CHECKSUM;\n",
     "}\n",
     "\n",
-    "/* By all threads of the group; blocks of other groups do not matter. */\n",
+    "/* All threads of the group call this; groups share nothing. */\n",
     "template <bool WIDE>\n",
     "DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratch, u64 scratch_size)\n",
     "{\n",
@@ -2240,8 +2237,8 @@ static const char *const lmc__cuda_text[] = {
     "KERNEL(lmc_decode_planes, false)\n",
     "KERNEL(lmc_decode_any, true)\n",
     "/* SPDX-License-Identifier: MIT\n",
-    " * What NVRTC compiles behind decode.cu, whose names it uses. Experimental, as that is. Sums of\n",
-    " * bytes that were decoded, for fingerprints (spec 7.1):\n",
+    " * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, like that. Sums of\n",
+    " * decoded bytes, for fingerprints (spec 7.1):\n",
     " *\n",
     " *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each\n",
     " *\n",
@@ -2249,11 +2246,11 @@ static const char *const lmc__cuda_text[] = {
     " *\n",
     " *     words   its u64 words, added up; zero bytes complete the last one\n",
     " *     crc     the remainder of its polynomial times x^32. That is a CRC-32C without the inversions;\n",
-    " *             the host makes them, as it knows the size\n",
+    " *             the host adds them, because it knows the size\n",
     " *\n",
-    " * Leading zeros do not change a remainder: so zeros in front fill the piece up to whole rows of 256\n",
-    " * words of 4 bytes. Thread j has word j of each row: x^8192 lies between two of them, and behind\n",
-    " * the last one 255 - j words are left.\n",
+    " * Leading zeros do not change a remainder: so the piece is filled up with zeros in front to whole\n",
+    " * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of them is\n",
+    " * x^8192, and 255 - j words follow the last one.\n",
     " *\n",
     " *     piece         |.......xxxxxxxx|xxxxxxxxxxxxxxx|xxxxxxxxxxxxxxx|       3 rows\n",
     " *     thread j           ^               ^               ^ */\n",
@@ -2261,7 +2258,7 @@ static const char *const lmc__cuda_text[] = {
     "struct Sums { u64 words; u32 crc, reserved; };\n",
     "struct SumShared { u64 words[256]; u32 advance[4][256], crc[256]; };\n",
     "\n",
-    "/* Bytes [at, at + size) of those from begin to end; bytes outside are 0. */\n",
+    "/* Bytes [at, at + size) as a number; bytes outside [begin, end) are 0. */\n",
     "DEV u64 sum_bytes(u64 begin, u64 end, u64 at, u32 size)\n",
     "{\n",
     "    u64 v = 0;\n",
@@ -2313,7 +2310,7 @@ static const char *const lmc__cuda_text[] = {
     "    }\n",
     "}\n",
     "\n",
-    "/* The headers of n blocks at any addresses, side by side. */\n",
+    "/* Copies the headers of n blocks, at any addresses, side by side. */\n",
     "extern \"C\" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)\n",
     "{\n",
     "    for (u32 i = blockIdx.x * 256 + threadIdx.x; i < HEADER * n; i += gridDim.x * 256)\n",
@@ -2347,7 +2344,7 @@ static const char *const lmc__cuda_text[] = {
  * Everything that is made is in struct lmc_cuda, zero until then; lmc_cuda_close frees what is not
  * zero. So a failed open is closed like any other. */
 
-/* Half of the memory that waves of blocks take turns with (cuda_wave.h). */
+/* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
 typedef struct lmc__cuda_half {
     lmc__buffer jobs, pieces, ranges; /* lmc__cuda_job, ..._piece, ..._range */
     /* pinned: packed bytes as they are read; the table of the kernels, and their statuses */
@@ -2355,7 +2352,7 @@ typedef struct lmc__cuda_half {
     lmc__gpu_block *table;
     uint32_t *status;
     /* the same on the device, statuses behind the table; decoded blocks and gathered predictions,
-     * once some are needed */
+     * allocated when needed */
     lmc__cu_address gpu_packed, gpu_table, gpu_out, gpu_base;
     lmc__cu_event copied, decoded;
     size_t packed_cap;            /* of packed, without LMC__GPU_PAD */
@@ -2370,27 +2367,27 @@ struct lmc_cuda {
     lmc__cu_device device;
     lmc__cu_context context;
     lmc__cu_module module;
-    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory, */
-    uint32_t shared[LMC__GPU_KERNELS];          /* of which a group gets so much */
+    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has too little shared memory */
+    uint32_t shared[LMC__GPU_KERNELS];          /* bytes of it for a group */
     lmc__cu_function sums, headers;             /* of sums.cu */
     unsigned n_multiprocessors;
-    lmc__cu_stream own;     /* copies to the device, and of pieces on it */
-    lmc__cu_event started;  /* in the caller's stream: what was there before */
+    lmc__cu_stream own;     /* for copies to the device, and of pieces within it */
+    lmc__cu_event started;  /* in the caller's stream, behind its earlier work */
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    /* Decoded and packed bytes of a wave, at most: what memory of the device is allocated for. 0:
-     * none is. */
+    /* The most decoded and packed bytes of a wave, for which device memory is allocated. 0: none
+     * is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
-    /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
+    /* lmc__cuda_span of the current call; blocks that the reader decodes */
     lmc__buffer spans, host;
-    size_t next_span; /* what is planned next: in that span, from that byte of its stream on */
+    size_t next_span; /* the next to be planned: in that span, from that byte of its stream on */
     uint64_t next_at;
-    lmc__cu_stream stream; /* the caller's, of the call at hand */
-    lmc__cu_address given; /* 0, or on the device that part of the LMC file */
+    lmc__cu_stream stream; /* the caller's, in the current call */
+    lmc__cu_address given; /* 0, or the address of a part of the LMC file */
     uint64_t given_at, given_size;
-    uint8_t is_passed[LMC__GPU_KERNELS]; /* leaves most blocks, in this call: it is not tried */
+    uint8_t is_passed[LMC__GPU_KERNELS]; /* it left most blocks in this call: not tried again */
     lmc_cuda_counts counts;
     char message[768];
 };
@@ -2407,13 +2404,13 @@ lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(c->message, sizeof c->message, format, arguments);
     va_end(arguments);
-    /* one line, though names are those of the file, and what NVRTC says has many */
+    /* one line, though names of a file may have line ends, and NVRTC's log has many lines */
     for (p = c->message; *p; p++)
         if ((uint8_t)*p < 0x20 || *p == 0x7F) *p = ' ';
     return status;
 }
 
-/* Memory of the host, and wrong arguments, where the status says it all. */
+/* For errors without a message of their own, as of host memory and arguments: the status's text. */
 static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
 {
     return status == LMC_OK || c->message[0]
@@ -2439,10 +2436,10 @@ static enum lmc_status lmc__cuda_check(lmc_cuda *c, int error, const char *funct
                           function, (unsigned)c->options.device, name, text);
 }
 
-/* Calls a function of the driver, and returns from the caller's if it fails. */
+/* Calls a function of the driver, and returns from the calling function if it fails. */
 #define LMC__CUDA(c, name, arguments) LMC__TRY(lmc__cuda_check(c, (c)->f.name arguments, #name))
 
-/* Around whatever uses the device: the caller's context stays what it was. */
+/* Called around all use of the device, so that the caller's context stays the same. */
 static enum lmc_status lmc__cuda_enter(lmc_cuda *c)
 {
     LMC__CUDA(c, cuCtxPushCurrent_v2, (c->context));
@@ -2455,7 +2452,7 @@ static void lmc__cuda_leave(lmc_cuda *c)
 }
 
 /* -- libraries --
- * They stay open: the driver has threads, and things to do when the process ends. */
+ * The libraries stay open: the driver has threads, and things to do when the process ends. */
 
 #ifdef _WIN32
 static void *lmc__open_library(const char *path) { return (void *)LoadLibraryA(path); }
@@ -2476,8 +2473,8 @@ static void lmc__find_symbol(void *library, const char *name, void *pointer)
     memcpy(pointer, &found, sizeof found);
 }
 
-/* The first of the names that the system finds, or path, if there is one. what: its name, and where
- * to get it. */
+/* Opens path if there is one, else the first of the names that the system finds. what: for the
+ * message, where to get it. */
 LMC__COLD static enum lmc_status lmc__find_library(lmc_cuda *c, void **library, const char *path,
                                                    const char *const *names, const char *what)
 {
@@ -2559,8 +2556,8 @@ static void lmc__make_key(lmc__cuda_code *code)
     lmc__sha256_finish(&sha, code->key);
 }
 
-/* What a file of the cache begins with: a mark, and the SHA-256 of the key and the cubin, which is
- * the rest. So neither a damaged file nor another one is taken for it. */
+/* A file of the cache begins with a mark and the SHA-256 of the key and the cubin; the cubin
+ * follows. So neither a damaged file nor another one is used. */
 #define LMC__CUBIN_MARK "LMC cubin 1\n\0\0\0\0"
 #define LMC__CUBIN_HEAD (16 + 32)
 
@@ -2591,7 +2588,7 @@ static enum lmc_status lmc__cache_path(const lmc_cuda *c, const lmc__cuda_code *
 /* A cubin has a few hundred KB. */
 #define LMC__MAX_CUBIN ((size_t)64 << 20)
 
-/* The cubin of the cache, if it is there and right. code->cubin has the head in front of it. */
+/* Reads the cubin from the cache, if it is there and right. code->cubin begins with the head. */
 LMC__COLD static enum lmc_status lmc__read_cache(lmc__cuda_code *code, const char *path)
 {
     uint8_t hash[32];
@@ -2614,7 +2611,7 @@ LMC__COLD static enum lmc_status lmc__read_cache(lmc__cuda_code *code, const cha
     return memcmp(hash, code->cubin.data + 16, 32) == 0 ? LMC_OK : LMC_ERR_NOT_FOUND;
 }
 
-/* The file appears whole or not at all. That it cannot be written is no error. */
+/* The file appears whole or not at all. If it cannot be written, that is no error. */
 LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *code,
                                        const char *path)
 {
@@ -2631,7 +2628,7 @@ LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *
             is_whole = fwrite(code->cubin.data, 1, code->cubin.size, file) == code->cubin.size;
             is_whole &= fclose(file) == 0;
 #ifdef _WIN32
-            if (is_whole) (void)remove(path); /* rename() replaces nothing there */
+            if (is_whole) (void)remove(path); /* rename() does not replace files there */
 #endif
             if (!is_whole || rename((const char *)part.data, path) != 0)
                 (void)remove((const char *)part.data);
@@ -2687,7 +2684,7 @@ LMC__COLD static enum lmc_status lmc__compile_cubin(lmc_cuda *c, lmc__cuda_code 
     return LMC_OK;
 }
 
-/* A cubin of the cache that the driver refuses is made anew, too. */
+/* If the driver refuses a cubin of the cache, it is compiled again, too. */
 LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *code,
                                                    lmc__buffer *path)
 {
@@ -2711,8 +2708,8 @@ LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *
     return LMC_OK;
 }
 
-/* The kernels that this device can run. Several may be of one function, which is then allowed the
- * most of them. */
+/* Finds the kernels that this device can run. Several may use one function, which is then allowed
+ * the largest shared memory of these. */
 LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
 {
     int most = 0, i, k;
@@ -2832,7 +2829,7 @@ static void lmc__free_on_gpu(lmc_cuda *c, lmc__cu_address *address)
     *address = 0;
 }
 
-/* Within the context; nothing is on the way. */
+/* Within the context, while no work is pending. */
 static void lmc__free_staging(lmc_cuda *c)
 {
     unsigned i;
@@ -2863,7 +2860,7 @@ LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
     if (h->decoded) (void)c->f.cuEventDestroy_v2(h->decoded);
 }
 
-/* What CUDA says on the way out helps nobody. */
+/* Errors of CUDA are ignored here: the caller could do nothing about them. */
 LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
 {
     unsigned i;
@@ -2906,7 +2903,7 @@ LMC_API void lmc_cuda_get_counts(const lmc_cuda *c, lmc_cuda_counts *counts)
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
-    int is_in_place;     /* what predicts it may be where it goes: no block is decoded there */
+    int is_in_place;     /* its prediction may be at its dst: no block is decoded there */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -2923,7 +2920,7 @@ typedef struct lmc__cuda_job {
     int kernel;       /* its number, or LMC__GPU_CPU */
     int is_staged;    /* out is in gpu_out: pieces are copied from there */
     int is_by_reader; /* its prediction is not on the device: the reader decodes it */
-    uint32_t status;  /* as kernels say it */
+    uint32_t status;  /* as kernels set it */
 } lmc__cuda_job;
 
 typedef struct lmc__cuda_piece {
@@ -2937,18 +2934,18 @@ typedef struct lmc__cuda_range {
     enum lmc_status status;
 } lmc__cuda_range;
 
-/* Blocks of a wave, and so the size of its table. */
+/* The most blocks of a wave, and so the size of its table. */
 #define LMC__CUDA_MAX_JOBS ((size_t)16384)
-/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. Those of deltas
- * are far less. */
+/* Packed bytes of a wave may be more than its decoded ones, because of headers and gaps. In deltas
+ * they are far fewer. */
 #define LMC__CUDA_MAX_PACKED ((size_t)64 << 20)
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
-/* With a wave of less, starting it takes as long as what it does. */
+/* A smaller wave takes as long to start as to decode. */
 #define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
-/* What a wave takes of the device, at most, for each of its bytes: twice packed, decoded, and
- * predicted ones, and scratch of three (lmc__gpu_scratch_size). A quarter of what is free. */
+/* At most a quarter of the free device memory is used. For each byte of a wave that is: in two
+ * halves a packed, a decoded and a predicted byte, and scratch of three (lmc__gpu_scratch_size). */
 #define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
-/* What lies between two runs is read with them, if it is so short. */
+/* A gap between two blocks is read with them if it is at most this long. */
 #define LMC__CUDA_MAX_GAP 4096u
 /* Outputs of a wave begin at multiples of this. */
 #define LMC__CUDA_ALIGN ((size_t)256)
@@ -2978,7 +2975,7 @@ static lmc__cuda_range *lmc__cuda_range_at(const lmc__cuda_half *h, size_t i)
 
 /* -- messages -- */
 
-/* What happened to bytes of a file, from `offset` on; job: their block, or NULL. */
+/* Makes the message for bytes of a file, from `offset` on; job: their block, or NULL. */
 LMC__COLD static enum lmc_status lmc__cuda_fail_at(lmc_cuda *c, const lmc_reader *r,
                                                    uint64_t file_number, uint64_t offset,
                                                    const lmc__cuda_job *job, enum lmc_status status)
@@ -3021,7 +3018,7 @@ static int lmc__overlap(uint64_t a, uint64_t b, uint64_t size)
     return a < b ? b - a < size : a - b < size;
 }
 
-/* Begins a call. */
+/* Begins a call: makes spans of the parts. */
 static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const lmc_cuda_part *parts,
                                        size_t n)
 {
@@ -3066,7 +3063,8 @@ static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const l
 
 /* -- waves -- */
 
-/* The largest block of what is wanted, and how many bytes are, with the rest of their blocks. */
+/* *largest: the largest block with wanted bytes; *total: wanted bytes and the rest of their
+ * blocks. */
 static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *largest,
                                uint64_t *total)
 {
@@ -3087,8 +3085,8 @@ static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *l
     }
 }
 
-/* How large waves are. A block is decoded by one group of threads; so a wave is to have a block for
- * each group that runs at the same time, or a multiple of that. Nothing is on the way. */
+/* Chooses the size of waves. One group of threads decodes a block, so a wave should have a block
+ * for each group that runs at the same time, or a multiple of that. No work may be pending. */
 static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
 {
     const unsigned n_groups = c->n_multiprocessors * lmc__gpu_kernels[LMC__GPU_ANY].groups;
@@ -3112,7 +3110,7 @@ static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
     return LMC_OK;
 }
 
-/* Packed bytes of a block go behind the others of the wave. */
+/* Adds a block's packed bytes behind the others of the wave. */
 static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place *place, size_t *at)
 {
     const size_t n = h->ranges.size / sizeof(lmc__cuda_range);
@@ -3133,8 +3131,8 @@ static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place 
     return lmc__append(&h->ranges, &range, sizeof range);
 }
 
-/* The parts that want bytes of the block, which ends at `end` of its stream. Goes on to what is
- * wanted behind it. */
+/* Adds a piece for each part that needs bytes of the block, which ends at `end` of its stream;
+ * next_span and next_at move behind it. */
 static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda_job *job,
                                        uint64_t end)
 {
@@ -3150,7 +3148,7 @@ static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda
         LMC__TRY(lmc__append(&h->pieces, &piece, sizeof piece));
         job->n_pieces++;
         c->next_at += piece.size;
-        if (c->next_at < span->end) break; /* it goes on behind the block */
+        if (c->next_at < span->end) break; /* the span continues behind the block */
         if (++c->next_span == lmc__count_spans(c)) break;
         c->next_at = span[1].start;
         if (span[1].stream != stream) break;
@@ -3158,7 +3156,7 @@ static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda
     return LMC_OK;
 }
 
-/* The block that is wanted next, if the wave has room for it; *is_full: 1 if not. */
+/* Adds the block that is wanted next, if the wave has room for it; *is_full: 1 if not. */
 static enum lmc_status lmc__cuda_plan_block(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                             int *is_full)
 {
@@ -3201,8 +3199,8 @@ static enum lmc_status lmc__cuda_plan_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda
 
 /* == gpu/cuda_base.h =========================================================================== */
 
-/* Fingerprints of what is on the device; and a base that is there: for the reader one file whose
- * tensors lie side by side, for the GPU their addresses. */
+/* Fingerprints of tensors on the device; and a base on the device. The reader sees it as one file
+ * whose tensors are side by side; for the GPU it is their addresses. */
 
 /* -- memory, once it is needed -- */
 
@@ -3212,7 +3210,7 @@ static enum lmc_status lmc__cuda_reserve(lmc_cuda *c, lmc__cu_address *address, 
     return LMC_OK;
 }
 
-/* For sums, too. */
+/* The table is used for sums, too. */
 static enum lmc_status lmc__reserve_table(lmc_cuda *c, lmc__cuda_half *h)
 {
     const size_t size = LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status);
@@ -3233,7 +3231,7 @@ static lmc__cu_address lmc__address_of(const void *p, uint64_t offset)
 
 /* -- sums -- */
 
-/* What sums.cu knows as SumPiece and Sums. */
+/* These are SumPiece and Sums in sums.cu. */
 typedef struct lmc__gpu_piece {
     uint64_t at;
     uint32_t size, reserved;
@@ -3244,7 +3242,7 @@ typedef struct lmc__gpu_sums {
 } lmc__gpu_sums;
 #define LMC__GPU_SUMS_SHARED (256 * 8 + 5 * 256 * 4)
 
-/* Where pieces are put, and their sums behind them: in the table of the first half. */
+/* The pieces, and behind them their sums, are in the memory of the first half's table. */
 static lmc__gpu_piece *lmc__gpu_pieces(const lmc_cuda *c)
 {
     return (lmc__gpu_piece *)(void *)c->halves[0].table;
@@ -3254,7 +3252,7 @@ static lmc__gpu_sums *lmc__gpu_sums_of(lmc__gpu_piece *rows)
     return (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
 }
 
-/* Sums of n pieces, whose places are in the table of the first half, to its place behind them. */
+/* Computes the sums of the n pieces there, and stores them behind the pieces. */
 static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
                                        uint32_t n)
 {
@@ -3309,7 +3307,7 @@ static const lmc_file *lmc__get_cuda_file(void *user, size_t file_number)
     return &((const lmc_cuda_base *)user)->file;
 }
 
-/* The tensor that has that byte of the file, which has it. */
+/* The number of the tensor that has that byte of the file; there must be one. */
 static size_t lmc__find_cuda_tensor(const lmc_cuda_base *b, uint64_t offset)
 {
     const lmc_tensor *const tensors = b->file.tensors;
@@ -3323,7 +3321,7 @@ static lmc__cu_address lmc__base_address(const lmc_cuda_base *b, uint64_t offset
     return lmc__cuda_places(&b->data)[i].start + (offset - b->file.tensors[i].offset);
 }
 
-/* lmc_base.read, in any thread: no message is written. */
+/* lmc_base.read. It may run in any thread, so it writes no message. */
 static enum lmc_status lmc__read_cuda_base(void *user, size_t file_number, uint64_t offset,
                                            void *dst, size_t size)
 {
@@ -3357,7 +3355,7 @@ static const lmc_cuda_base *lmc__cuda_base_of(const lmc_cuda *c, const lmc_reade
     return b->cuda->device == c->device ? b : NULL;
 }
 
-/* Whether some of its tensors lie there. */
+/* Whether a tensor of the base overlaps these bytes. */
 static int lmc__has_address(const lmc_cuda_base *b, uint64_t start, uint64_t size)
 {
     const lmc__cuda_place *const places = lmc__cuda_places(&b->sorted);
@@ -3405,7 +3403,7 @@ static enum lmc_status lmc__take_cuda_tensors(lmc_cuda_base *b, const lmc_tensor
 /* Within the context. */
 static enum lmc_status lmc__identify_on_gpu(lmc_cuda *c, lmc_cuda_base *b)
 {
-    lmc__digester planner, taker; /* as lmc__cuda_walk */
+    lmc__digester planner, taker; /* two, as lmc__cuda_walk is used (cuda_read.h) */
     lmc__piece piece;
     lmc__gpu_piece *rows;
     uint32_t i, n;
@@ -3502,8 +3500,8 @@ static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stre
     return &t[i];
 }
 
-/* What predicts blocks [from, end) of the run, in bytes of its stream, is where they will be, if
- * their tensors are read to those of their names. */
+/* Whether the blocks at bytes [from, end) of the run's stream are predicted by the very bytes that
+ * they replace, if tensors are read to the base's tensors of the same names. */
 static int lmc__are_blocks_in_place(const lmc_reader *r, const lmc__run *run, uint64_t from,
                                     uint64_t end)
 {
@@ -3550,21 +3548,21 @@ LMC__COLD LMC_API enum lmc_status lmc_cuda_can_read_in_place(const lmc_reader *r
 
 /* == gpu/cuda_wave.h =========================================================================== */
 
-/* A wave of blocks: what the host, the link and the GPU do with it. Two waves are on the way, each
- * in its half of the memory:
+/* What the host, the link and the GPU do with a wave of blocks. Two waves are in work at a time,
+ * each in its half of the memory:
  *
  *     host       | read 0 |          | read 1 |       | look at 0 | read 2 |     | look at 1 | ...
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
  *
- * The host waits for `decoded` of a half before it looks at its statuses, and looks at them before
- * it fills the half again. `own` copies pieces of a wave before it copies the next one into that
- * half, and `stream` waits for `copied` before it decodes. So nothing is overwritten that somebody
- * still reads.
+ * The host waits for the event `decoded` of a half before it looks at its statuses, and does that
+ * before it fills the half again. The stream `own` copies a wave's pieces before it copies the next
+ * wave into that half; `stream` waits for the event `copied` before it decodes. So nothing is
+ * overwritten while it is still read.
  *
  *     status of a block     OK         its pieces may be copied
- *                           NOT_HERE   kernel.next tries it; behind the last, the CPU
- *                           others     the CPU, whose word it is */
+ *                           NOT_HERE   kernel.next tries it; after the last kernel, the CPU
+ *                           others     the CPU decodes it, and gives the status */
 
 /* -- memory, once it is needed -- */
 
@@ -3601,7 +3599,7 @@ static void lmc__read_range_task(void *arg, size_t index, unsigned worker)
     range->status = lmc__read_at(x->r, range->at, x->h->packed + range->packed_at, range->size);
 }
 
-/* Several workers may read at once if the caller says so: then long ranges are cut. */
+/* If the caller allows it, several workers read at once: then longer ranges are cut. */
 #define LMC__CUDA_READ_SIZE ((size_t)1 << 20)
 
 static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
@@ -3633,7 +3631,7 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
     return LMC_OK;
 }
 
-/* Where the device has the packed bytes of a block. */
+/* The device address of a block's packed bytes. */
 static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *r,
                                            const lmc__cuda_half *h, const lmc__cuda_job *job)
 {
@@ -3641,8 +3639,9 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
                     : h->gpu_packed + job->packed_at;
 }
 
-/* The headers of blocks whose packed bytes were given: a kernel gathers them, in the memory of the
- * half's table, which is free until then. Addresses stand in front, headers behind all of them. */
+/* Gets the headers of blocks whose packed bytes are on the device already: a kernel gathers them in
+ * the memory of the half's table, which is not used yet. All addresses are there, then all
+ * headers. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
     const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
@@ -3675,10 +3674,10 @@ static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc_
     return LMC_OK;
 }
 
-/* -- what is known of a block now that its header is there -- */
+/* -- blocks, when their headers are there -- */
 
-/* Copies bytes [from, to) of the stream, as the parts of the block's pieces have them as their
- * base, to gpu_base; *left: how many of them no part has. */
+/* Copies bytes [from, to) of the stream from the bases of the block's parts to gpu_base; *left: how
+ * many of them no part has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
                                           uint64_t from, uint64_t to, uint64_t *left)
 {
@@ -3699,7 +3698,7 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the base on the device has byte `at` of a segment that has one. */
+/* The address, in the base on the device, of what predicts byte `at` of segment s. */
 static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
                                             const lmc__run *run, const lmc__segment *s, uint64_t at)
 {
@@ -3707,9 +3706,9 @@ static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader 
                              lmc__locate(&r->origin, run, s, at - s->start).start);
 }
 
-/* Where the prediction of a block is, on the device: where its part, or the base, has it; or
- * gathered of several places, and zeros where a segment has none. Not all of it is there:
- * is_by_reader. */
+/* Finds the prediction of a block on the device: in the base of its part or of the reader; or
+ * gathered from several places, with zeros for segments without a base. If some of it is not on the
+ * device, is_by_reader is set. */
 static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *r,
                                                  const lmc__run *run, lmc__cuda_half *h,
                                                  lmc__cuda_job *job)
@@ -3750,7 +3749,7 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *
     return LMC_OK;
 }
 
-/* The kernel to try first: one that the device can run. */
+/* The first kernel to try, from this one on, that the device can run. */
 static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 {
     while (kernel != LMC__GPU_CPU && (!c->kernels[kernel] || c->is_passed[kernel]))
@@ -3758,8 +3757,8 @@ static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
     return kernel;
 }
 
-/* Checks the header as the reader does, and decides who decodes the block, and where to. A block
- * that is one piece goes straight to its part, unless that has the base there. */
+/* Checks the header as the reader does, and decides what decodes the block, and to where. A block
+ * that is one piece is decoded directly to its part, unless the part has its base there. */
 static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                         lmc__cuda_job *job)
 {
@@ -3785,7 +3784,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- decoding -- */
 
-/* Scratch for n groups; for less, if it would be more than LMC__CUDA_MAX_SCRATCH. */
+/* Scratch for n groups; for fewer, if it would be more than LMC__CUDA_MAX_SCRATCH. */
 #define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
@@ -3831,7 +3830,7 @@ static enum lmc_status lmc__launch(lmc_cuda *c, lmc__cuda_half *h, int kernel, s
     return LMC_OK;
 }
 
-/* Whether a kernel is to do the block in this turn. */
+/* Whether this kernel has to decode the block in this turn. */
 static int lmc__is_for(const lmc__cuda_job *job, int kernel)
 {
     return job->kernel == kernel && job->status == LMC__GPU_NOT_HERE;
@@ -3847,8 +3846,8 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
     return flags;
 }
 
-/* Starts the kernels of all blocks that are not decoded yet and have one: a table, sorted by
- * kernels; when `decoded` has come, statuses are there. *n: how many blocks. */
+/* Starts the kernels for all blocks that are not decoded yet and have a kernel; the table is sorted
+ * by kernels. After the event `decoded` the statuses are there. *n: how many blocks. */
 static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h,
                                                size_t *n)
 {
@@ -3891,7 +3890,7 @@ static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r,
     return LMC_OK;
 }
 
-/* Reads a planned wave, and starts its way through the GPU. */
+/* Reads a planned wave, and starts decoding it on the GPU. */
 static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
 {
     size_t i, n;
@@ -3910,7 +3909,7 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 
 /* -- the CPU -- */
 
-/* Copies of the host's pageable memory, or to it, done when this returns. */
+/* Copies from pageable memory of the host, and to it, which are complete on return. */
 static enum lmc_status lmc__copy_out(lmc_cuda *c, lmc__cu_address dst, const void *src, size_t size)
 {
     LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (dst, src, size, c->own));
@@ -3924,8 +3923,8 @@ static enum lmc_status lmc__copy_back(lmc_cuda *c, void *dst, lmc__cu_address sr
     return LMC_OK;
 }
 
-/* Blocks whose prediction only the reader has: neighbours are read at once, as far as they are of
- * one part. *i: the first; then the first behind them. */
+/* Decodes blocks whose prediction only the reader has; neighbours of one part are read at once. *i:
+ * the first; then the first behind them. */
 static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                              size_t *i)
 {
@@ -3964,8 +3963,8 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
     return LMC_OK;
 }
 
-/* Blocks of the wave from number *i on that the CPU decodes, as many as make a wave of the CPU; *i:
- * the first behind them. */
+/* Decodes blocks of the wave, from number *i on, on the CPU, as many as fit in a wave of the CPU.
+ * *i becomes the first behind them. */
 static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h, size_t *i)
 {
     lmc__coder *const coder = r->coder;
@@ -4025,9 +4024,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
 
 /* -- statuses -- */
 
-/* Waits for the kernels, and takes their word for blocks that they have decoded; those that a
- * kernel leaves go to its next one. *n: how many there are for it. A kernel that leaves most of its
- * blocks is not tried again in this call. */
+/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel leaves go to
+ * its next one; *n: how many. A kernel that leaves most of its blocks is not tried again in this
+ * call. */
 static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t *n)
 {
     size_t n_done[LMC__GPU_KERNELS], n_left[LMC__GPU_KERNELS], i;
@@ -4058,7 +4057,7 @@ static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t
     return LMC_OK;
 }
 
-/* Ends a wave that was started: whatever its blocks take, and then their pieces. */
+/* Ends a wave that was started: decodes the blocks that are left, then copies the pieces. */
 static enum lmc_status lmc__finish_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
 {
     size_t i, k, n;
@@ -4090,22 +4089,22 @@ static enum lmc_status lmc__finish_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* == gpu/cuda_read.h =========================================================================== */
 
-/* lmc_cuda_read: waves in turns, then the fingerprints of what is whole. */
+/* lmc_cuda_read: waves, in each half in turn, then the fingerprints of whole tensors and files. */
 
 /* -- fingerprints -- */
 
 /* Goes through the leaves of all tensors that lie whole in a part, and of whole files, span by
- * span. Two of these make the same pieces: one plans a batch of sums, the other one takes them. */
+ * span. Two walks make the same pieces: one plans a batch of sums, the other takes the results. */
 typedef struct lmc__cuda_walk {
     size_t next_span;
-    uint64_t at, end; /* of the file of the span at hand */
+    uint64_t at, end; /* in the file of the current span */
     const lmc__cuda_span *span;
-    int is_file;   /* all of the file: it has a CRC, too */
-    lmc_file file; /* only those tensors */
+    int is_file;   /* the span is a whole file, which has a CRC, too */
+    lmc_file file; /* with only these tensors */
     lmc__digester digester;
 } lmc__cuda_walk;
 
-/* Where nothing is to be checked, at is end. */
+/* If nothing is to be checked, at becomes end. */
 static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc__cuda_span *const span = lmc__span_at(c, w->next_span++);
@@ -4143,7 +4142,7 @@ static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *
     return 1;
 }
 
-/* All pieces of a span were absorbed. */
+/* Compares fingerprints, when all pieces of a span were absorbed. */
 static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc_cuda_part *const part = &w->span->part;
@@ -4162,7 +4161,7 @@ static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__
     return LMC_OK;
 }
 
-/* The next piece, whose sums are known. */
+/* Absorbs the sums of the next piece. */
 static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_walk *w,
                                         const lmc__gpu_sums *sums)
 {
@@ -4221,7 +4220,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-/* c->given is set. */
+/* c->given must be set. */
 LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
                                                  const lmc_cuda_part *parts, size_t n, void *stream)
 {
@@ -4243,7 +4242,7 @@ LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
     }
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
-    /* after an error nothing may be on its way to memory that the caller frees */
+    /* after an error no copy may still write to memory that the caller frees */
     if (status != LMC_OK) {
         (void)c->f.cuStreamSynchronize(c->own);
         (void)c->f.cuStreamSynchronize(c->stream);

@@ -1,13 +1,12 @@
-/* lmc_decode.h - v1.0.0 - decoder of LMC blocks and tensors: lmc.h without all that encodes,
- * and without files
+/* lmc_decode.h - v1.0.0 - decoder of LMC blocks and tensors: a part of lmc.h
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   The first two layers of lmc.h, as far as they decode: blocks, and arrays that are rows of
- *   blocks. Of quantised ones, too. No allocation, no files, no threads of its own. It is for
- *   programs that keep blocks in a container of their own, and for those who want to know how a
- *   block is decoded: to write it in another language, begin with src/codec/get_block.h below and
- *   with spec/lmc-format.md, and leave out the tiers NEON, AVX2 and AVX-512 (LMC_NO_SIMD does).
+ *   The decoders of the first two layers of lmc.h: blocks, also quantised ones, and arrays that are
+ *   sequences of blocks. It reads no files, starts no threads, and allocates only if a tensor's
+ *   workspace is NULL. Use it in programs that keep blocks in a container of their own. To port the
+ *   decoder to another language, read spec/lmc-format.md, then src/codec/get_block.h below, and
+ *   leave out the tiers NEON, AVX2 and AVX-512, as LMC_NO_SIMD does.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -18,16 +17,14 @@
  *   and everywhere else just #include "lmc_decode.h".
  *
  * WITH lmc.h
- *   The names are those of lmc.h, and so are the structs. A file that includes both is refused
- *   (#error). Of a program that implements both in different files the linker says that names are
- *   defined twice, unless LMC_STATIC is defined. To use functions of a library of lmc.h by the
- *   declarations of this header is fine.
+ *   This header has the same names and structs as lmc.h. A file cannot include both (#error). A
+ *   program that implements both in different files does not link, unless LMC_STATIC is defined. A
+ *   file may include this header and link with a library made of lmc.h.
  *
- * What holds for all functions stands at the head of lmc.h: errors, bounds, hostile input, threads.
+ * The head of lmc.h says what holds for all functions: errors, bounds, hostile input, threads.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  api
  *   base       platform status bytes options wire_block
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
@@ -48,27 +45,27 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              the text before each public function. Default: nothing, or static with
- *                        LMC_STATIC
+ *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
+ *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
- *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
  *
- *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
+ *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
- * These matter where LMC_IMPLEMENTATION is defined:
+ * These matter only where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
- *                        the compiler's flags give the target vectors (wasm32: -msimd128)
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". It is used
+ *                        if the compiler's flags enable vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time.
+ * A tier is an instruction set. No build flag is needed: the best tier is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -86,7 +83,7 @@
 #endif
 #endif
 
-/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
+/* Makes the compiler warn if a status is ignored. Define it as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -99,7 +96,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
+/* The defaults of any struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -110,34 +107,35 @@
 
 /* -- public API --
  *
- * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
- * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
- * with it.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
+ * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
+ * 1. LMC_REALLOC gets alloc_user.
  *
- * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
- * makes an object takes the address for it first. From buffer to buffer the destination comes
- * first, as with memcpy. Callbacks: the same, after user.
+ * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
+ * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
+ * takes the address for it first. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
+ * LMC_ERR_ARGUMENT, and so on.
  *
- * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
- * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
- * may be used at the same time. Any thread may call functions without an object at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
+ * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
+ * same time, and call functions without an object at any time.
  *
  * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
  * works with the shared library of any other 1.x:
  *
- *   functions, enums      get new ones, at free numbers. A status that a program does not know is
- *                         an error.
- *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
+ *                         does not know as an error.
+ *   structs ..._options   grow at their ends. Their first member is struct_size: sizeof options,
  *                         or 0 if program and library were compiled with the same lmc.h. Members
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word. 0 is its default, or
- *   reserved words        means that the library does not know it. The library sets these words to
- *                         zero, and refuses to write a file or tensor in which they are not:
- *                         LMC_ERR_UNSUPPORTED.
- *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+ *   structs with          keep their size. A new member replaces a reserved word. Zero means its
+ *   reserved words        default, or that the library does not know the member. The library sets
+ *                         reserved words to zero. It refuses to write a file or tensor in which
+ *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -148,13 +146,13 @@ extern "C" {
 #define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of all its minor versions are read, unless they
- * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
- * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
+ * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore format 0.4 with v0.5.0, older formats with older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
- * mixed. */
+/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
+ * compiled with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -163,24 +161,24 @@ LMC_API const char *lmc_version(void);
 enum lmc_status {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
-    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
+    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than the output needs */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
-    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
+    LMC_ERR_READ = 5,          /* reading failed; for callbacks */
+    LMC_ERR_WRITE = 6,         /* writing failed; for callbacks */
     LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
-    LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
+    LMC_ERR_SIZE = 9,          /* needs more bytes than size_t can count */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
-    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
-    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
-    LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
-    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
-    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: give a path */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller wants to stop */
+    LMC_ERR_LOST = 13,         /* salvage: the damaged file has lost these bytes */
+    LMC_ERR_NOT_ONE_FILE = 14, /* lmc_decompress: the snapshot has several files or a directory */
+    LMC_ERR_CHANGED = 15,      /* the data changed while it was encoded */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no working GPU, driver or NVRTC */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
@@ -188,15 +186,15 @@ enum lmc_status {
     LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
-/* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
+/* The name of the status, such as "LMC_ERR_CORRUPT"; "LMC_ERR_?" for an unknown number. */
 LMC_API const char *lmc_status_name(enum lmc_status status);
-/* One line for a user: what happened and what to do. Never NULL. */
+/* One line for a user: what happened and what to do. "unknown error" for an unknown number. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
- * 4.1), which store any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and files store the same
+ * numbers (spec 4.1). Files store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -221,7 +219,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -235,32 +233,34 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on a higher level never makes a block larger. Percentages are
- * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
+/* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
+ * gives the same bytes on every machine. MAX never makes a block larger than DEFAULT does, nor
+ * ARCHIVE larger than MAX. Percentages are of the input, or of a delta's size. Speeds:
+ * bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
+    /* Encodes and decodes faster. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
+    /* Encodes more slowly; decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas by up to
+     * 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+    /* The smallest and slowest; deltas also decode more slowly. Smaller than MAX by less than
      * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
- * tasks may run at the same time with the same worker. */
+/* A function that does one task. Call it once for every index below n_tasks, with a worker below
+ * n_workers. No two calls with the same worker may run at the same time. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
- * returned. A NULL lmc_parallel: one after another. */
+/* How the caller's threads run tasks. run() gets this n_workers, and returns when all tasks have
+ * returned. Without an lmc_parallel (NULL) the calling thread runs them, one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -268,13 +268,14 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* -- layer 1: blocks --
- * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
- * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
+ * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
+ * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
+ * wrong one.
  *
- * The prediction is any array of the same size that the decoder will also have. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
- * says that the block is smaller without it (at level max: if it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. The best one is the
+ * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
+ * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -284,32 +285,32 @@ typedef struct lmc_block_info {
     unsigned width;       /* bytes per element: 1, 2, 4, 8 */
     size_t size;          /* decoded bytes: n * width */
     size_t encoded_size;  /* header and payload */
-    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as the header has it */
     int is_stored;        /* 1: the payload is the bytes themselves */
     int has_prediction;   /* 1: coded against a prediction */
     uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
-    uint64_t reserved[4]; /* zero; see the head of this part */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_block_info;
 
-/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE, at most SIZE_MAX. */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
- * 0 or the block too large. */
+/* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
+ * or the block is too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;     /* see the head of this part; 0 will do */
+    size_t struct_size;     /* sizeof of the struct, or 0: see "structs ..._options" above */
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
-    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it */
+    uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
+                               checks it */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
-/* The defaults for that dtype. */
+/* The defaults, with that dtype. */
 static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_block_options options = LMC_DEFAULTS;
@@ -318,16 +319,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
- * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
- * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
- * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
+ * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
- * intact), BASE_WRONG (another size or other bytes). */
+ * intact), BASE_WRONG (the prediction has another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -335,26 +336,26 @@ LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const v
 typedef struct lmc_quantizer lmc_quantizer;
 
 /* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
- * but the last. There is no other header: the caller knows dtype and size. */
+ * A coded tensor is its blocks, one after another, numbered from 0. All but the last have the same
+ * decoded size. There is no other header: the caller must know dtype and size. */
 
 typedef struct lmc_tensor_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
-                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
-                            for elements of 4 bytes and more) */
+    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
+                            default, which is 16 (17 for bytes; with a prediction 20, or 18 for
+                            elements of 4 or 8 bytes) */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
-    const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
-     * quantizer or the log2_block, too. */
+    const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
+    /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
+     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
+     * give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, which is the only option without a default. */
+/* The defaults, with that dtype: the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -363,32 +364,32 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
- * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
- * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
+/* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
+ * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
+ * workspace (NULL and 0) allocates one by LMC_REALLOC (additional error: MEMORY). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
- * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
- * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
- * BASE_WRONG (also: prediction_size is not size). */
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. Of
+ * options, parallel and prediction are used; dtype (the same) and log2_block (at least that of
+ * encoding) only tell the size of the workspace. dst may be the prediction; after an error it is
+ * then a mixture of old and new elements. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
+ * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG (also if prediction_size is not size). */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; of those before it only the headers are read. Blocks after it are not read,
- * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
- * the whole tensor, and must not overlap dst. */
+ * range are decoded; of blocks before it only the headers are read. Later bytes at src are not
+ * read, and total_size is not checked, unless the range is the whole tensor. The prediction is that
+ * of the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 /* -- tools -- */
 
-/* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
+/* CRC-32C of size bytes; crc: 0, or the CRC of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
+/* Instruction sets. The numbers have no order: a new tier gets an unused number. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -397,15 +398,15 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4,
     LMC_TIER_BEST = 255 /* for lmc_tier_limit */
 };
-#define LMC_TIER_COUNT 5 /* of this lmc.h */
+#define LMC_TIER_COUNT 5 /* in this lmc.h */
 /* "scalar", "neon", "avx2", "avx512", "simde" */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
-/* 1 if this build on this machine has that tier. */
+/* 1 if this build has that tier, and this machine can run it. */
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
-/* The tier in use: the best there is, unless limited. */
+/* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
- * tier: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
+ * an unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -422,8 +423,8 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
+/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+ * LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -438,15 +439,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
+ * these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
- * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
- * unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
+ * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
+ * it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -468,7 +470,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
@@ -476,15 +478,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
- * one with fewer features may be inlined into one with more. */
+/* The tiers of this build: intrinsics in functions with target attributes; kernels/dispatch.h
+ * chooses the tier at run time. A helper that takes vectors needs its callers' attribute. A
+ * function with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
- * cc) may turn it off by itself. */
+/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
+ * turn off crc32 alone. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -492,8 +494,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
- * drop static functions that nobody calls. */
+/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
+ * them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -511,14 +513,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
- * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 code for other machines. Never on x86 or
+ * Arm64: with target attributes SIMDe silently emulates the instructions. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code: not on s390x and riscv64. */
+/* Only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -531,12 +533,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
- * the portable code. */
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
+ * uses the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
- * arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
+ * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -544,7 +546,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__CRC __attribute__((target("+crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
 #endif
-/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
 #if defined(__clang__)
 #define LMC__PMULL __attribute__((target("aes")))
 #define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
@@ -556,22 +558,21 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__NEON 0
 #endif
 
-/* Orders streaming stores before the plain ones that tell other threads of them. */
+/* Orders streaming stores before the plain stores that tell other threads about them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
- * of the format. */
+/* Returns the status if the condition is false. LMC__VALID: for rules of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
 #define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
-/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
+/* Returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \
@@ -583,15 +584,15 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. What each means for a caller is said
- * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
+ * for a caller, spec 2.2 to which rules of the format it belongs.
  *
- * A text is for the user of a program: what happened, then what to do about it. It fits behind the
- * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
+ * A text tells the user of a program what happened, then what to do. It can follow a file's name
+ * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, so the order is free. */
+/* In any order: lookups compare the value. */
 #define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
@@ -656,9 +657,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 
 /* == base/bytes.h ============================================================================== */
 
-/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
- * them. */
+/* Integers in memory, little-endian and of any alignment, as in the format (spec 2). Compilers make
+ * one instruction of a memcpy of constant size. Loading two bytes is also one instruction. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -723,7 +723,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i. */
+/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -748,14 +748,14 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 
 /* == base/options.h ============================================================================ */
 
-/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
  *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                zero, or it wants what is not here
+ *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -770,7 +770,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
     if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    memcpy(options, &size, sizeof size); /* for functions that get the copy */
     return LMC_OK;
 }
 
@@ -781,27 +781,27 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
- * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
+/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
+ * bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 22u
 
 /* Block_Header (spec 5). */
-#define LMC__BLOCK_SYNC 0xB2u   /* its first byte */
+#define LMC__BLOCK_SYNC 0xB2u   /* first byte */
 #define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
 #define LMC__PAYLOAD_CRC_AT 16u /* offset of Payload_CRC */
 #define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
-#define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
-#define LMC__LAYOUT_SHIFT 5u    /* of Coding */
-#define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
-#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
+#define LMC__PREDICTED 4u       /* in Coding; bits 0-1 are the order */
+#define LMC__LAYOUT_SHIFT 5u    /* in Coding */
+#define LMC__SPARSE 16u         /* in Grouping; bits 0-3: number of classes - 1 */
+#define LMC__NATURAL_SHIFT 5    /* in Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
 
-/* How a list of bytes is stored: its Mode byte (spec 6). */
+/* A list's Mode byte (spec 6). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -809,43 +809,43 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
- * times masks within masks. */
-#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 6.2) */
-#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
+ * memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
-#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
-#define LMC__MASK_MODES 65u     /* modes of masks */
+#define LMC__MASK_GAPS 21u      /* first mode of gaps, for masks of classes only (spec 6.3) */
+#define LMC__MASK_MODES 65u     /* number of modes of masks */
 
 /* == kernels/types.h =========================================================================== */
 
 /*
- * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
- * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
- * byte by byte.
+ * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
+ * the same ones, byte by byte.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
- * kernels may read, and where they write a list also write, that far beyond it, so that the last
- * vector needs no care. Everything else is read and written exactly.
+ * kernels may read that slack, and write it where they write the list, so the last vector is no
+ * special case. All other memory is read and written exactly: not a byte more.
  *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
- * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
- * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
+ * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 
-/* A case of a switch: `statement` with a constant of that name. Then the break. */
+/* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
 #define LMC__WITH(name, constant, statement)                                                       \
     {                                                                                              \
         const unsigned name = constant;                                                            \
         statement;                                                                                 \
         break;                                                                                     \
     }
-/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
- * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+/* `statement` with the constants has_left and has_right: whether that side of a node is a list that
+ * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -856,14 +856,14 @@ enum {
     else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
     else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
     else LMC__WITH_SIDES(0, 0, statement)
-#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+#define LMC__LINE 64u /* bytes of a cache line on most machines */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * looked at. */
+ * used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -877,17 +877,17 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows about the memory around its block, and about its readers. */
+/* How a decoding kernel writes its block, what it fetches meanwhile, and a sum that it computes. */
 typedef struct lmc__streaming {
-    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
-                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
-    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    int is_on; /* the whole output is too large to stay in the caches: dst is written by streaming
+                  stores, which bypass them. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: it is fetched meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
     uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
-/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+/* A plane that join_root has still to merge; `row` is a list for the work. */
 typedef struct lmc__merged {
     unsigned plane;
     uint8_t *row;
@@ -895,10 +895,10 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined from. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
-    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
     enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
@@ -915,7 +915,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 5.2). */
+/* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -941,8 +941,8 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
- * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+/* What has changed in a sparse block, for each class: the numbers of the elements, counted within
+ * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
@@ -950,8 +950,8 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
-/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
- * bytes each, one behind another. Both have room for all that the patches say. */
+/* What patch has overwritten: the numbers of the elements in the block, and their earlier values,
+ * `width` bytes each, without gaps. Both have room for all changes. */
 typedef struct lmc__undo {
     uint32_t *place;
     uint8_t *before;
@@ -961,21 +961,21 @@ typedef struct lmc__undo {
 /* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* 2^111: its product with a number below 2^16 is finite */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
     int32_t min;       /* of q; at most 0 */
     uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;     /* with log */
-    int32_t bias;      /* of scales by prediction */
+    uint32_t step;     /* if is_log */
+    int32_t bias;      /* of scales that follow from predictions */
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; those of restore and what follows it in grids.h. */
+/* The kernels of a tier. Those that take a table first, their own one, do the work of several
+ * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
+ * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1008,14 +1008,14 @@ typedef struct lmc__kernels {
 /* == kernels/tables.h ========================================================================== */
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
-/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
- * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
- * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
- * of ~m. */
+/* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
+ * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
+ * those of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -1047,8 +1047,8 @@ enum {
 #define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
 static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
-/* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
- * set in m. */
+/* 256 numbers: number m is the exclusive or of those arguments, a to h, whose bits are set in m.
+ * */
 #define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -1066,10 +1066,10 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
- * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
- * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
- * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+/* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
+ * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -1082,8 +1082,8 @@ static const uint64_t lmc__byte_mask[256] =
 static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
- * the rest 0: a shuffle by them sorts eight bytes. */
+/* [m]: the places of the zero bits of m, then those of its one bits: eight bytes each, without
+ * gaps, the rest 0. A shuffle by them sorts eight bytes. */
 #define LMC__PLACES(h, l) \
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -1093,9 +1093,9 @@ static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES)
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
- * low for ones. */
+ * the second of two bytes of a mask, where the first has c ones: |high - c|, of signed bytes, is
+ * 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for ones. So high is 8 more than low for
+ * zeros, -low for ones. */
 #define LMC__MERGE_LOW(h, H, l, L) \
     (LMC__R##l | \
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -1111,13 +1111,13 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
-/* Of a square of eight rows of eight bytes, column by column. */
+/* The places of eight rows of eight bytes, column by column. */
 static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
- * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
+ * their lower halves in turn; those of their upper halves in turn. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -1130,8 +1130,8 @@ static const uint8_t lmc__shuffles[4][64] =
     57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
 #endif
 
-/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
- * is left out. Bit 31 is the coefficient of x^0. */
+/* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
+ * x^32 is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
 /* [b]: the register after byte b, from register 0; that is b times x^8. */
@@ -1139,9 +1139,9 @@ static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
                  0x82F63B78);
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
- * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
- * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
+ * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
+ * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -1151,7 +1151,7 @@ static const uint32_t lmc__crc_table[256] =
 
 #if LMC__X86
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
- * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+ * - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i. */
 static const uint64_t lmc__crc_folds[4][2] =
     {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
     0xDD7E3B0C}};
@@ -1165,14 +1165,12 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* == kernels/vec_swar.h ======================================================================== */
 
-/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
- * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
- * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
- * from one byte into the next, or that it is masked out.
+/* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
+ * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
+ * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
  *
- * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+ * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
+ * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -1180,22 +1178,22 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+/* Bytes where `lower` is 255 change places with the bytes `shift` bits above them. */
 LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 {
     const uint64_t t = (v ^ v >> shift) & lower;
     return v ^ t ^ t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
- * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
+ * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
  *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
  *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
  *
- * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+ * As elements 4 to 7 are in the upper halves, each plane's eight bytes are in order. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -1204,8 +1202,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
- * diagonal change places. */
+/* width 8: words e0 .. e7 <-> planes 0..7. Transposes four squares of 4 by 4; then the two squares
+ * that are not on the diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -1214,17 +1212,17 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
- * of a word change places, then pairs of bytes; for the inverse it is the other way about:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
+ * middle change places, then pairs of bytes; the inverse begins with the pairs:
  *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
- * bit, and in the order of two's complement the bits below the sign of what is negative flip before
- * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
- * a product without carries fills an element with its sign. */
+/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
+ * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
+ * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
+ * sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1238,7 +1236,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
 
-/* The inverse. v is destroyed. */
+/* From v[p], the bytes of plane p, to the eight elements at dst. v is overwritten. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
     unsigned i;
@@ -1279,8 +1277,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
- * has ones, those of `ones`. */
+/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
+ * `ones`, and whose other bytes are those of `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -1291,8 +1289,8 @@ LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 #define LMC__ONES8 0x0101010101010101u
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
- * Reads no byte behind the mask's last one: it may be the last of the input. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; bits behind its end are 0. Reads
+ * no byte behind the mask: the input may end there. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -1306,14 +1304,13 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 
 /* == kernels/vec_neon.h ======================================================================== */
 
-/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
+/* The basic operations of the NEON tier, on vectors of 16 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants.
  *
- * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
- * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
- * vector register of 8 bytes as long as they can. */
+ * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
+ * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
+ * long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -1330,8 +1327,8 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
- * 0 where there is no such place; how many bytes are 255, the others being 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
+ * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -1358,8 +1355,8 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
+/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
+ * time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -1406,8 +1403,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
- * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+/* load_bits: m, the bits of 64 elements. spread: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies
+ * of byte 2 j and eight of byte 2 j + 1 are tested, each for the bit of its place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
 {
     return vreinterpretq_u8_u64(vdupq_n_u64(m));
@@ -1427,7 +1424,7 @@ LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
     return vsliq_n_u8(one, v, 1);
 }
 
-/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+/* r[i] = table[v[i]], of 64 entries. `depth` matters only on AVX2. */
 typedef uint8x16x4_t lmc__table64;
 LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
@@ -1439,14 +1436,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
- * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
- * Most instructions work within each half of 16 bytes; comments say which cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
+ * within each half of 16 bytes; comments name those that cross the halves.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
-/* gcc 12's own headers set their undefined vectors from themselves:
+/* gcc 12's own headers initialise undefined vectors with themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
@@ -1542,7 +1539,7 @@ LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 #endif
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
- * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+ * tests in blendv whether unsigned bytes are below zero, and always gives b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -1578,8 +1575,8 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
  *
  *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+ *     row_of       r                          v >> 4, without what a 16-bit shift brings in
+ *     out          row 0's entry; where row_of is 1, row 1's; and so on */
 typedef struct lmc__table64 {
     __m256i val[4];
 } lmc__table64;
@@ -1661,7 +1658,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -1692,10 +1689,9 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
- * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
- * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
+ * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
+ * the lowest first. All are inlined, so width, left and the like are constants. */
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -1704,7 +1700,7 @@ LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+ * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -1740,8 +1736,8 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 
 /* == kernels/vec.h ============================================================================= */
 
-/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. SIMDe has AVX2's names. */
+/* A machine has NEON or AVX2, never both. Code that is the same for both is written once:
+ * LMC__VEC(name) is the function `name` of the machine's tier. With SIMDe it has AVX2's name. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
@@ -1750,7 +1746,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__LOOP_VEC static __attribute__((noinline))
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
-typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
 #elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
@@ -1768,20 +1764,20 @@ typedef __m128i lmc__sorted;
 
 /*
  * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
- * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
+ * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
  *
- * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
- * patterns, NaN and -0 included:
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
+ * NaN and -0 included:
  *
- *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
- *               is positive now, as an integer: base without its sign bit
- *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
- *               the integers are in the order of the numbers
+ *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
+ *               prediction is positive: as an integer, base without its sign bit
+ *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
+ *               the integers have the order of the floats
  *     distance  d = x - base modulo 2^W
  *
- * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
- * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
+ * second step flips all bits but the sign, and zigzag flips them back.
  */
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
@@ -1796,9 +1792,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
- * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
- * differences, and lmc__residual and lmc__restore_element for each element. */
+/* For each element of a vector: sign_bits, its sign bit alone; negative, all bits if it is
+ * negative, else none; plus and minus, modulo 2^W; residual and restore, as lmc__residual and
+ * lmc__restore_element. Operators of gcc's and clang's vector types act on each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -1831,7 +1827,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+/* r rotated to the right by one bit is r >> 1, with the sign of the difference in the top bit. */
 #define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
     INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
     {                                                                                              \
@@ -1858,17 +1854,17 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 /* == kernels/crc32c.h ========================================================================== */
 
 /*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
- * before, 0 at the start. The kernels of all tiers give the same.
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+ * before p, or 0. The kernels of all tiers give the same result.
  *
- * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
- * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
- * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
+ * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
+ * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
 /* Product of two polynomials modulo the CRC's. */
@@ -1886,17 +1882,18 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
- * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
- * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
- * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
- * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
+ * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
+ * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
+ * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
+ * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
+ * implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+/* 8 bytes in the machine's order: sums of bits do not depend on it. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -1904,8 +1901,8 @@ LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
     return v;
 }
 
-/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
- * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where a place has `unit` bytes, 1 or 8; size is a
+ * multiple of 64. sums may be out: 64 bytes are read before the first of them is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
                                      size_t size, size_t unit)
 {
@@ -1923,9 +1920,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* Makes out of a message, before which the register is crc, a shorter one that begins with register
- * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least. */
+/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
+ * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
+ * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -1946,8 +1943,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
- * are not taken out, but go through a table. */
+/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
+ * The last four words are not cleared, but go through a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -1985,16 +1982,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 /*
- * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
- * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
- * the first, and are joined at the end:
+ * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
+ * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
+ * but the first, and are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -2026,10 +2023,10 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
- * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
- * up for both. */
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
+ * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
+ * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
+ * compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2057,26 +2054,25 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
- * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
- * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
- * time:
+ * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
+ * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
+ * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
- * through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
+ * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
- * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
- * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
- * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
+ * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
+ * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
+ * the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
-/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+/* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
@@ -2093,8 +2089,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
- * vector of all is xored with; zero from then on. */
+/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
+ * very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -2151,8 +2147,8 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/sum64.h =========================================================================== */
 
-/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
+/* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
+ * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2172,11 +2168,11 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 /* == kernels/split_join.h ====================================================================== */
 
 /*
- * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. Of floats it is
- * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
- * the top one, and its sign to the lowest bit:
+ * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
+ * and written exactly; they may have any alignment, and must not overlap. The residual of a float
+ * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
+ * the sign is the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -2185,7 +2181,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * Both are called directly for samples, and for what the loops of split_root and join_root leave
  * over.
  */
 
@@ -2199,9 +2195,9 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     default: LMC__WITH(w, 8, statement)                                                            \
     }
 
-/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
- * right one: in one function for all widths, gcc runs out of registers for the counters and
- * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+/* Defines functions NAME_1 to NAME_8 of a loop NAME_loop, one for each width, and calls the right
+ * one. In one function for all widths gcc would run out of registers for the counters and pointers
+ * of the innermost loop. The loop has `width` as a parameter, these functions do not. */
 #define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
     attributes void name##_##w parameters                                                          \
     {                                                                                              \
@@ -2221,8 +2217,9 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     default: name##_8 arguments;                                                                   \
     }
 
-/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
- * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+/* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -2233,7 +2230,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -2246,7 +2243,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
-            /* all loads before the first store, or what dst might alias would stop the compiler */
+            /* all loads before the first store: for the compiler, dst may overlap rows */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 const uint16_t z = (uint16_t)(r >> 1 | r << 15);
@@ -2274,7 +2271,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. */
+/* Calls the body with constants: 4 widths, two of them with each order. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2284,7 +2281,7 @@ LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *plane
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
 }
 
-/* The vector tiers end with this, too, so n may be 0. */
+/* The vector tiers also end with this kernel, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, enum lmc__order order)
 {
@@ -2293,27 +2290,26 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 
 #if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's.
+ * the loop. The scalar kernel does the rest.
  *
- * A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
- * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
+ * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
+ * a vector has 8 bytes, and 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
- * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
- * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll.
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
+ * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
+ * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
- * LMC__ORDER_NONE. */
+ * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
+ * elements; order is not LMC__ORDER_NONE there. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -2376,7 +2372,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2389,8 +2385,8 @@ LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *plane
 
 /* == kernels/count.h =========================================================================== */
 
-/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+/* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
+ * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2406,8 +2402,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
- * pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
+ * widened in pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2419,8 +2415,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
-     * bits */
+    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
+     * at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2428,8 +2424,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
- * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
+ * 7, make a word of their own, in any order. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -2444,7 +2440,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
-/* The last load is masked: bytes beyond size read as zero and are not touched. */
+/* The last load is masked: it does not access bytes beyond size, and gives zeros for them. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();
@@ -2475,13 +2471,13 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  *
  * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
  * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst gets whole groups too, so it must not overlap the sides.
+ * dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
- * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
- * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+ * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2515,7 +2511,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
+ * counts up to and including that byte. A macro: clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -2587,8 +2583,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
  * The values at the dots do not matter: the blend takes the other side there. The first half takes
- * 16 - half elements of the left list and half of the right one, and the second half goes on behind
- * them. So each half is loaded from its own place, within 32 bytes from a and b. */
+ * 16 - half elements of the left list and half of the right one, and the second half continues
+ * behind them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -2621,8 +2617,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
+ * short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -2672,8 +2668,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
- * may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
+ * load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -2702,7 +2698,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel is faster: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {
@@ -2714,9 +2710,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
- * element is a number of so many bits, and the node is `depth` bit planes, the most significant
- * first, of ceil(n / 8) bytes each:
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
+ * most significant first:
  *
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
@@ -2728,9 +2724,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
- * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
- * the list must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
+ * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
+ * must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -2748,7 +2744,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
@@ -2774,7 +2770,7 @@ LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, si
         LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
-/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+/* symbols has only 2^depth entries: a copy is padded to the 64 entries of a table. */
 LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
@@ -2798,8 +2794,8 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
- * 2^depth are not read, by a masked load. */
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
+ * no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -2837,21 +2833,21 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So they take a strip of the block through all stages, then the next one:
+ * into the first cache. So each takes one strip of the block through all stages, then the next:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
- * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
- * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
+ * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip.
  */
 
-/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
@@ -2859,12 +2855,12 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
- * n_right, of split_root only: ones in their part of the root's mask. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have the CRC-32C
+ * crc. n_right, only of split_root: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t sum; /* of its words, where it is wanted */
+    uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -2878,30 +2874,30 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
- * elsewhere does not change its speed. */
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+ * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
-/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
- * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
- * page, it does no harm. */
+/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
+ * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
+ * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+ * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* Encoders have looked at samples all over the block. That has broken the order of reads by which
- * the hardware foresees the next ones: fetch so many bytes ahead. */
+/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
+ * hardware sees no order from which to predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
- * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
- * read. */
+/* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
+ * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -2928,14 +2924,14 @@ LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, si
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
- * end of the block. */
+/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
+ * of the block. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
 }
 
-/* Fetches the share of the 64 elements from number i on, line by line. */
+/* Fetches the bytes of streaming.next for 64 elements, from number i on, line by line. */
 LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
                                                size_t per_element)
 {
@@ -2948,9 +2944,9 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
 }
 
 /*
- * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
- * together from the end of one vector and the start of the next; `head` bytes of dst stand before
- * its first full line:
+ * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made from the end of one vector and the start of the next; `head` bytes of dst are before its
+ * first full line:
  *
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
@@ -2971,7 +2967,7 @@ LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *
     return s;
 }
 
-/* The next vector of dst, which is at `at`. */
+/* Stores v, the next vector of dst, at `at`. */
 LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
                                            int is_first)
 {
@@ -2982,15 +2978,15 @@ LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at,
     s->last = v;
 }
 
-/* The last 64 - head bytes before `end`, where the next vector would be. */
+/* Stores the last 64 - head bytes before `end`, the end of dst. */
 LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
+/* A line is written by two stores of 32 bytes in a row, so the CPU can write it to memory at once.
+ * Bytes before the first whole line and behind the last one are copied by memcpy. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
@@ -3016,30 +3012,30 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
- * less, to work in. The row of a plane that is yet to be made is not looked at.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
+ * these are fewer. The row of the plane that is yet to be made is not used.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
- * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them.
+ * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
+ * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
+ * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
- * once for each block, when all that could be wrong with its payload has been found.
+ * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * this once for each block, when its payload has been checked completely.
  *
- * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
- * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
- * before.
+ * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
+ * must be computed before.
  */
 
-/* What is left of a side when `used` bytes of its list are. */
+/* A side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
     return side;
 }
 
-/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
- * Returns that number for the next strip. */
+/* Joins elements [i, i + m), at most a strip; n_right ones of the root's mask are before them.
+ * Returns n_right for the next strip. */
 static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
                               size_t i, size_t m, size_t n_right)
 {
@@ -3059,11 +3055,10 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots nobody wants one. */
+/* Without snapshots no sum is needed. */
 #define LMC__SUM64(k, p, size) 0
 
-/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
- * tiers end with. */
+/* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
                                  uint64_t *sum)
@@ -3089,10 +3084,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
 
 #if LMC__X86
 /*
- * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
- * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
- * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
- * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+ * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
+ * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
+ * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
  *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
@@ -3103,42 +3098,42 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
- * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
- * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
+ * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
  *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
- * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
- * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
- * s, long before the last step of draining reads it. At both ends plain stores that may overlap
- * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong.
+ * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
+ * is made, its first vector is copied to the slack behind strip s, long before the last step of
+ * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
+ * vector less is streamed.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
- * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
+ * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
+ * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
-/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
- * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. */
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
+ * addresses differ: else a load may wait until an earlier store to an address with the same low
+ * bits has reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
- * step would go is masked, with no bits for constants, all bits for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
+ * length of a step is masked, by 0 for constants, by all ones for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
 } lmc__side_cursor;
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
                                                       uint8_t constant[64])
 {
@@ -3149,8 +3144,8 @@ LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t use
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
- * `head` bytes into a buffer. */
+/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
+ * bytes behind the start of a buffer. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -3159,7 +3154,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+/* All whole strips; there is at least one; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, enum lmc__order order,
@@ -3191,8 +3186,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch what is read next at the speed of what is written now: it is compressed, and
-             * so the shorter of the two. */
+            /* Fetch as much of what is read next as is written now: that is enough, because
+             * compressed data is the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3232,7 +3227,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3247,7 +3242,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
-        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+        case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
             else LMC__CALL(2, 0);
             break;
@@ -3324,8 +3319,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: is there a root, is
+ * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
+ * steps, of 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3367,25 +3363,25 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
  * counts[c] for each class c of the grouping.
  *
- * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
- * it without a word in the block. The classes are intervals of keys, one behind the other:
+ * An element's class depends on the *key* of its prediction alone, so the block need not store it.
+ * The classes are intervals of keys, one behind the other:
  *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
- * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
- * Every element is in the last class or before, so that needs no comparison.
+ * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
+ * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
+ * Every element is in the last class or before, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
- * elements how many of them are in class c or before, a row of bytes for each class but the last.
- * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
- * for whole steps of LMC__TALLY_STEP elements.
+ * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
+ * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
+ * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
+ * and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -3400,27 +3396,27 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
 }
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
+ * the CRC-32C crc; next[c] of them are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
 } lmc__delta_progress;
 
-/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
- * seven bits there; its sign follows them. */
+/* The key: the eight bits below the sign bit; in bf16 and fp32 they are the exponent. A byte has
+ * only seven bits there; its sign bit follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* That of element i: it is within the last two bytes. */
+/* The key of element i, which is within its last two bytes. */
 LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 {
     return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
- * ascend: one pass over both. */
+/* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
+ * grows, and one pass over both is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -3430,7 +3426,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
+/* One by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -3450,16 +3446,16 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
- * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
- * lowest first, its 32 bits being s eeeeeeee m...:
+/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
+ * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
+ * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
- * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+ * Only even bytes are kept, so the sign, which is in byte 1 after the shift, is dropped. */
 #define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
     INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
     {                                                                                              \
@@ -3506,8 +3502,8 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
- * bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
+ * 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -3519,7 +3515,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -3528,10 +3524,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* before a byte of them can overflow */
+        /* in size_t, which has room for all */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    /* The rest first, since that sets the counts; then add class c's difference. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -3546,7 +3542,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -3555,7 +3551,7 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of each class: from first[c] on, so many more. */
+/* The keys of class c: first[c] .. first[c] + more[c]. */
 typedef struct lmc__key_ranges {
     uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
 } lmc__key_ranges;
@@ -3587,15 +3583,15 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
- * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
+ * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
  * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
  *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
  *
- * tally: where the step's bytes of class 0 go, or NULL. */
+ * tally: the place for the step's bytes of class 0, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
                                            size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
@@ -3630,7 +3626,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
+ * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -3659,7 +3655,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* As on AVX2. */
+/* As lmc__load_step_avx2 and lmc__find_keys_avx2. */
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -3678,24 +3674,23 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
                                   lmc__splat_avx512(more));
 }
 
-/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
- * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
- * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
- * class are brought together.
+/* Finds which of 64 elements are in which class, for eight classes at once. A look-up gives each
+ * element a byte with a bit for each class. The bytes of eight elements are a matrix of 8 x 8 bits,
+ * which gf2p8affineqb transposes. Then the bytes of each class are brought together.
  *
  *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
  *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
- * faster by it. */
+ * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
+ * are no faster with this. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
 } lmc__finder;
 
-/* up_to: masks of the elements of each class *or before*. */
+/* up_to: the masks have the elements of each class *and of all before it*. */
 LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
                                         int up_to)
 {
@@ -3717,7 +3712,8 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
+     * one */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -3729,8 +3725,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
- * tally's. */
+/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
+ * of a word, are the tally's. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -3772,15 +3768,15 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+ * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
+ * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
+ * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
+ * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
+ * zero, so classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -3790,8 +3786,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
  * decoder has made the lists as long as count_classes says.
  *
- * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all.
+ * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
+ * most frequent one (no change), needs nothing at all.
  */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
@@ -3825,8 +3821,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+/* Elements [done->n, n), one by one. This defines ungroup; the other tiers end with it. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -3847,17 +3842,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
- * vector replaces the zeros behind the loop over classes.
+/* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
+ * loop over classes the plane's vector replaces these zeros.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Called once for each block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -3873,10 +3868,10 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 }
 
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of those of its class before it in the step. Bytes that are -1 where an element is of the
- * class are summed up within 16: then each is minus the number of those up to itself, and its
- * complement is that number less one, the place. Others get 255 by the same complement of zero, and
- * a shuffle gives zero for such a place.
+ * number of elements of its class before it in the step. Bytes that are -1 where an element is of
+ * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
+ * own; its complement is that number minus one, the place. For others the complement of zero is
+ * 255, and a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -3884,13 +3879,13 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
+ * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads are within 32 bytes from next[c] on:
  *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__spread *spread, const lmc__delta_block *block,
                                            unsigned width, lmc__delta_progress *done)
@@ -3936,8 +3931,8 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                 }
                 next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. The top
-             * plane is always grouped, for n_natural < width (spec 5). */
+            /* Natural planes are in the input and are read exactly: a step is whole. The top plane
+             * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 LMC__VEC(load)(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
@@ -3948,7 +3943,7 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
-            /* of base, this step's elements are in b: dst may be base */
+            /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
                 LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
@@ -3964,7 +3959,7 @@ LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
-/* They do not stream: each strip is read again after it is made. */
+/* These tiers do not stream: they read each strip again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__class_sides *sides,
                                            const lmc__delta_block *block, lmc__streaming streaming)
@@ -3981,8 +3976,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
- * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
- * but base is not streamed to: what was just read is in the caches.
+ * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
+ * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -4026,8 +4021,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; of the
-                 * constant 0 they keep the zeros of the start */
+                /* a list is spread to the class's places, a constant is copied to them; for the
+                 * constant 0 they keep the zeros from the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -4050,11 +4045,12 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            /* streams is the same in all steps, so the branch is always foreseen */
+            /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
+         * zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -4086,25 +4082,25 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
- * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
- * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
- * element that gives the element of dst. dst may be base; then only what changes is written.
- * Returns the CRC-32C of dst.
+ * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+ * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
+ * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
+ * bytes; base's element and this give the element of dst. dst may be base; then only changes are
+ * written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC.
+ * tally was filled by count_classes of the same table, for the same base and grouping. With it,
+ * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
+ * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
  * the class's elements changes nothing.
  */
 
-/* Element i, before it changes. */
+/* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
 {
     if (!undo) return;
@@ -4112,7 +4108,7 @@ LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsi
     lmc__store_element(undo->before, undo->n++, before, width);
 }
 
-/* Puts all back, in a block whose elements patch has changed. */
+/* Undoes all changes that patch has made to the block at dst. */
 LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
 {
     size_t j;
@@ -4120,7 +4116,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -4149,8 +4145,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
- * with. */
+/* Elements [done->n, n), one by one. This defines patch; the other tiers end with it. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done,
                                 lmc__undo *undo)
@@ -4176,8 +4171,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
- * tally's bytes say how many elements of the class each group of 64 has:
+ * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+ * bytes say how many elements of the class each group of 64 has:
  *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
@@ -4185,28 +4180,29 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made.
+ * dst may be base, and a changed element may get another key, while the keys of its group may be
+ * needed again. So elements are written when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
+/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
- * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
+ * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
+ * zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
- * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
+ * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4223,19 +4219,19 @@ LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
 }
 
-/* Sums of 16 numbers of 16 bits up to each. */
+/* For each of 16 numbers of 16 bits, the sum of the numbers up to it. */
 LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 {
     const __m256i last = _mm256_set1_epi16(0x0F0E);
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
-    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    /* adds the last of the lower eight to the upper eight; 0x08: zeros, then the lower half */
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
- * are at most `number`: the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`; that is the group that it is in. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -4251,15 +4247,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     const __m256i wanted = _mm256_set1_epi16((short)number),
                   low = lmc__load_avx2((const uint8_t *)up_to),
                   high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
+    /* packs takes halves of the two vectors in turn, which does not change how many there are */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
- * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
- * not be foreseen. */
+/* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
+ * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
+ * each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4268,7 +4264,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -4288,7 +4284,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is. */
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -4308,7 +4304,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_
     return lmc__find_one_by_sums(m, rank);
 }
 
-/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+/* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
 LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
@@ -4320,9 +4316,9 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
- * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
- * many bytes from later on, if that is not NULL. size is a multiple of 512. */
+/* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
+ * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
+ * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -4364,8 +4360,8 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* All changes of a chunk, to pending: their numbers within their classes, classes and residuals, and
- * the sums that are to place them. Returns how many. n_groups: of the chunk, at most 32. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
 LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
                                              size_t n_groups, const uint8_t *tally, size_t row,
                                              const lmc__patches *changes, unsigned n_classes,
@@ -4398,8 +4394,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* The chunk's n pending elements, which are at base and which `out` has, too, are restored and
- * written to out. from: the chunk's first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
+ * the chunk, as base has. from: its first element's number. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -4437,8 +4433,9 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
- * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+ * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
+ * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
@@ -4496,7 +4493,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
- *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *     log       bits of element = scale + q * step, so points have nearly equal ratios; the sign,
  *               if there is one, is the lowest bit of symbol - 1
  *
  *     linear, min = -2          log, signed, min = 0
@@ -4509,17 +4506,17 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
- * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
- * No other arrays may overlap.
+ * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
+ * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
+ * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. For
- * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
- * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
- * most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. Half
+ * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
+ * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
+ * bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -4544,7 +4541,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -4577,15 +4574,15 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy that bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
- * a shift by log2.
+ * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
+ * two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
  * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
@@ -4596,9 +4593,9 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
- * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
- * alone.) */
+/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -4614,11 +4611,11 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
- * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
+ * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
- * numbers. Operators wrap, also the signed ones.
+ * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
@@ -4665,13 +4662,13 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 }
 
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
- * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
- * the scale are compared, so that the sum itself cannot overflow:
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
+ * minus the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+ *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -4722,7 +4719,7 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
 }
 
 /* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
- * fill one. low is tested in the loop, but is the same in all steps. */
+ * fill a vector. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -4748,25 +4745,25 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
- * calls them through one of these tables. In a developer's build (make dev) each table is in an
- * object of its own, and with it the code of that tier.
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * through one of these tables. In a developer's build (make dev) each table and the code of its
+ * tier have an object file of their own.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
+ * Where a tier has no faster way, its table has the kernel of a lower tier.
  */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
- * an argument. */
+/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
+ * every tier has is an argument. */
 #define LMC__SUMS(crc32c, sum64) crc32c
 #define LMC__DECODERS(isa, crcs, join, join_root, patch)                                           \
     crcs, join, join_root, lmc__merge_##isa, lmc__unflatten_##isa, lmc__count_ones_##isa,          \
@@ -4790,9 +4787,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part a line. The formatter would indent each one more. */
+/* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, always there: fused kernels take its others strip by strip. */
+/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -4803,7 +4800,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
@@ -4819,8 +4816,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
- * join do not: compilers turn the scalar loops into vector code by themselves. */
+/* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
+ * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -4842,14 +4839,14 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
 };
-/* Where products are made two at a time (split_root.h), pdep is fast, too. */
+/* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
     LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* join on its own is rare: what join_root leaves over. */
+/* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
@@ -4869,11 +4866,10 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library is a pointer to a constant table, chosen at
- * first use. Threads that choose at the same time find the same answer, and the table was there
- * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done. */
+/* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
+ * The only state of this library is a pointer to a constant table, chosen at first use. Threads
+ * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -4893,9 +4889,9 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
- * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
- * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
+ * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
+ * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -4918,7 +4914,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
     unsigned a, b, c, d;
@@ -4929,8 +4925,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
- * it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
+ * system, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -4965,7 +4961,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -4973,8 +4969,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
-/* The table in use; chooses it if this is the first call. A tier that another thread has limited
- * between the load and the store stays: the store is for NULL only. */
+/* The table in use; the first call chooses it. If another thread limits the tier between the load
+ * and the store, its choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
@@ -5010,13 +5006,14 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * only the width. So this table is for encoders, and for computing sizes from shapes.
- * CONTRIBUTING.md says how to add one; numbers never change.
+/* The table of dtypes. Files store a tensor's dtype, but blocks only the width of their elements.
+ * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
+ * add a dtype; numbers never change.
  *
- * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
- * byte, or no sign, an order of their own would do nothing. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
+ * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
+ * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
+ * sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -5034,7 +5031,7 @@ static const struct {
     {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
     {"C128", 128, 8, 2, 2}};
 
-/* Does not compile unless there is one row for each number. */
+/* Fails to compile unless there is one row for each number. */
 typedef char
     lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
@@ -5046,7 +5043,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
@@ -5063,11 +5060,11 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 
 /* == codec/half.h ============================================================================== */
 
-/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
- * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
- * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
- * could become infinity, or carry into the sign. */
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
+ * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
@@ -5076,20 +5073,19 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
+/* The tree of a list (spec 6.1, 6.2): canonical Huffman codes, and the leaves of each node.
  *
- * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
- * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
- * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
- * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
- * As the leaves are in order of length, one number for each length says where they start; no node
- * is stored anywhere.
+ * Leaves are numbered in the order of their codes: by length, then by symbol. The last leaf may be
+ * the escape, which stands for all symbols without a code. The *code space* has 2^15 places; the
+ * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
+ * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
+ * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
+ * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
+ * tree; nodes are not stored.
  *
- * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
- * without a code have the ranks from the escape's on, each another one, so that they can be mapped
- * back.
+ * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
+ * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
+ * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -5097,19 +5093,18 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
  *                      flat, 4 = 2^2 of equal depth
- *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                      /     |     |     \               ranks in the right child: 2 4 1
  *                     B      C     D      E              less 1, in two bits: 01 11 00
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
- * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
- * elements of the flat node are the ones of the root's mask. */
+ * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
+ * the flat node are the ones of the root's mask. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
- * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
- * numbers. */
+/* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
+ * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
+ * on are the best codes if bits are one with probability 2^-(1 + level / 2). Levels 0 and 1 are
+ * fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5123,7 +5118,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
+/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -5140,30 +5135,31 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
- * 2^15. */
+/* Entry 16 of first and start is the end: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
+                                            code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
+ * masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
-    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+    unsigned first_leaf, end_leaf; /* its leaves: [first_leaf, end_leaf) */
 } lmc__node;
 
 typedef struct lmc__children {
     lmc__node left, right;
 } lmc__children;
 
-/* From counts[L], the number of leaves of length L: first, start and length. */
+/* Sets first, start, length and n_leaves. counts[L]: number of leaves of length L. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
 {
     unsigned length, leaf = 0, start = 0;
@@ -5179,8 +5175,8 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. */
+/* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
+ * of shorter lengths, and those of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -5207,15 +5203,16 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
+ * list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
- * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
+/* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
+ * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
+ * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5225,15 +5222,15 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
+ * already at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
-/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
- * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
+/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
+ * 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -5244,11 +5241,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
- * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
- * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
- * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
- * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
+/* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
+ * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
+ * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
+ * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
+ * of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5274,68 +5271,67 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+/* Quantised elements: what encoder and decoder share (spec/quantised.md).
  *
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
+ * points q = min, min + 1, ... With a scale G, a point q is a float:
  *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
+ *   linear        q * G
+ *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
+ *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
+ *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
- * keep it normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
+ * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
+ * limits of scales keep the product normal and finite.
  *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction. For the first moment of an optimizer that is
- * the second moment, and the points are updates.
+ * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
+ * scale that follows from its prediction. First moments of an optimizer are predicted by second
+ * moments, and the points are updates.
  *
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
- * scale 0.25, and low_bits = 0:
+ * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
+ * scale 0.25, low_bits = 0:
  *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
  *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ * Symbol 4 means the same as symbol 0; encoders use 0. A table 1, 3, 6 would keep only -0.75, -0.25
+ * and 0.5, as codes 1, 2 and 3, and zero as code 0.
  *
- * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
- * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
- * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+ * The format defines how a symbol becomes an element (kernels/grids.h). The encoder decides which
+ * symbol an element gets: any choice can be decoded. An *exception* is an element that has no
+ * symbol (NaN, infinities, -0, subnormals and elements beyond the grid). It is stored as it is. */
 
 /* The head of a quantised block's payload. */
 #define LMC__QUANTIZED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once, in the first cache. */
+/* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
- * owns it, with codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
+ * codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    int is_predicted; /* scales follow from the prediction; else groups have scales */
+    int is_recovered; /* elements were quantised before, and must stay exact */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t
-        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
+    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
 
-/* n elements as F32: src itself if they are, or else `wide`. */
+/* n elements as F32: src if they are F32; else converted to `wide`. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
 {
     size_t i;
@@ -5344,8 +5340,8 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     return wide;
 }
 
-/* The scale of element number `first`, counted from where groups begin; returns how many of n
- * elements share it. Predictions give scales to all of them. */
+/* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
+ * share it. With is_predicted *scale is 0, and all share it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -5357,8 +5353,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
- * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+ * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
                                size_t n)
@@ -5380,80 +5376,79 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
- * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* The work on one block, which a worker does on its workspace (tensor/wave.h). A job has no data
+ * about files, runs or snapshots: src/snapshot/pipeline.h adds these in its own struct. */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
-    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise it, or NULL */
-    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
-    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
-    int has_sum;      /* *sum was taken on the way */
-    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+    uint64_t first_element;         /* index of the first element in the tensor of quant */
+    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;      /* *sum was computed while encoding */
+    int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
-     * decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info; /* of its header */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
+     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
-    int is_own; /* base is made of the file that the block is in */
+    int is_own; /* base comes from the same file as the block */
 
     enum lmc_status status; /* set when the job has run */
 } lmc__job;
 
 /* == codec/workspace.h ========================================================================= */
 
-/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
- * Nothing is kept from one block to the next.
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (kernels/types.h: bytes with
+ * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
+ * them. Nothing is kept from one block to the next.
  *
- * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
- * list of n; m = n / 8 is the bytes of a mask.
+ * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
+ * list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
- *                         places of gaps, 4/3 of a row, where masks as below are not made
- *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
- *                         and one for trees; the scales of groups (at most a row)
+ *   encoding classes      w rows, each cut to a list for every class (16 pads for each row); m for
+ *                         the masks of a sparse delta, cut likewise; one row for trees; 4/3 of a
+ *                         row for the positions of gaps, instead of the masks below
+ *   encoding quantised    w <= 4 rows of restored elements; a row each for High, for Low, to work
+ *                         in and for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below); and w rows for what the output overwrites, if it is to be kept
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
- *                         more, for the coded elements before zeros are merged in between; and w
- *                         rows for the prediction, where the output overwrites it
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
- *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
- *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
- *                         those in two rows; or w <= 4 rows for the prediction, where the output
- *                         overwrites it
- *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
- *                         or one of which all is counted: w rows. Of others samples of the elements
- *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
- *                         32768 elements on 3 w times 8192; of a delta also what has changed,
- *                         4 + 2 w bytes for each of n / 20 elements
+ *                         (below); w rows for the bytes at dst, if they must be kept
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one more row
+ *                         for the coded elements before zeros are merged in between; w rows for the
+ *                         prediction, if it is overwritten
+ *   decoding sparse       instead, for at most n / 16 coded elements: 4 bytes for the index of each
+ *                         and 2 w for residuals and planes, at most 1.25 rows; if the prediction is
+ *                         overwritten, 4 + w to undo that, at most 0.75 rows; a row for trees; the
+ *                         tally of classes, at most a quarter of a row; m
+ *   decoding quantised    High, Low, one row for trees; two lists with the bytes of scales, and two
+ *                         rows with the scales; or w <= 4 rows for the prediction, if it is
+ *                         overwritten
+ *   planning              while the stack has at most a row. If all elements are counted: w rows.
+ *                         Else samples of the elements and of the prediction, and the planes of one
+ *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
+ *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
- * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
- * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- * So "no room" cannot happen; all the same each push is checked. */
+ * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
+ * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
+ * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
+ * is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
 
-/* Room for a list of n, or NULL. */
+/* Pushes a list of n bytes; NULL if there is no room. */
 LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
 {
     uint8_t *list = stack->top;
@@ -5462,24 +5457,24 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
-/* Room for n numbers, or NULL. They are aligned. */
+/* Pushes n aligned numbers; NULL if there is no room. */
 LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
 {
     uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack. */
+/* Data that is too large for the C stack. */
 typedef struct lmc__scratch {
-    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* of each nesting */
 } lmc__scratch;
 
-/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
- * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
- * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
- * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
- * the output only when it is nested. */
+/* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
+ * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
+ * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
+ * nesting, and one for each node on the path whose mask fits in the output only when it is
+ * nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5496,14 +5491,15 @@ LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
-/* ws_size is enough for n elements. */
+/* 1 if ws_size is enough for n elements. */
 static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
 {
     size_t needed = lmc_block_workspace_size(n, width);
     return needed != 0 && ws_size >= needed;
 }
 
-/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
+/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
+ * rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -5514,25 +5510,25 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* == codec/block_header.h ====================================================================== */
 
-/* The 24 bytes in front of each block (spec 5), written and read:
+/* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         a mark to look for in damaged files
+ *     0  sync B2         salvage searches damaged files for it
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
- *    16  payload CRC     with a prediction; 0 without
+ *    16  payload CRC     if there is a prediction; else 0
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * The number of the block in its run is not stored, but the header's CRC covers it: a block that
- * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
- * wrong prediction is told from damage. get_block.h has the order of all checks. */
+ * The header does not store the block's number in its run, but its CRC covers the number. So a
+ * block in the wrong place is refused like a damaged block. The payload CRC tells damage from a
+ * wrong prediction. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as if it stood in front, and of the header. */
+/* The CRC of the number, as 4 bytes, followed by the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -5545,15 +5541,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
- * that of spec 5, and the conformance vectors test it: it decides which error is reported.
+/* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
+ * decides which error is reported. The conformance vectors test it.
  *
- *   1  what a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block can ask for
- *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
- *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none */
+ *   1  values that a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block needs
+ *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
+ *      block has elements of 2 or 4 bytes, and no order or grouping
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
+ *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -5586,7 +5582,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. */
+/* Checks and parses the header of the block at src, of which src_size bytes are known. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -5611,24 +5607,24 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+/* Reads a mask of few ones as the gaps between them (spec 6.3), which put_gaps.h writes.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
+ * it, which is the sum of the quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions.
+ * and a position depends on the one before it only by two additions.
  *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
- * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
- * one is less than n, so are those before. */
+ * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
+ * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
+ * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
+ * bits). So if a position is less than n, all before it are, too. */
 
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
+/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
+ * end are zero. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -5638,8 +5634,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
- * Returns how many, or SIZE_MAX if they are more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
+ * Returns their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -5657,16 +5653,17 @@ static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, si
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    size_t k, n;              /* number of positions; each is less than n */
+    const uint8_t *low;       /* the low parts; room: bytes of the payload from there on */
     const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions read; bytes of quotients read; bit number of the last
+                           position's one */
+    uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
+/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+ * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -5687,18 +5684,18 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
+/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
+ * returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
-    const lmc__gaps own = *g; /* copies, which no store can change */
+    const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
     const unsigned s = own.s;
     const uint64_t low_bits = ((uint64_t)1 << s) - 1;
     uint64_t word = own.word, sum = own.sum, position = 0;
     size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
     unsigned bit = 0;
     for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit */
         while (word != 0) {
             /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
             const uint64_t low = low_at / 8 + 4 <= own.room
@@ -5727,7 +5724,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
     }
 }
 
-/* When all positions are done: the end of the code, to *in. */
+/* After the last position: sets *in to the end of the gaps. */
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
@@ -5736,8 +5733,8 @@ static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
     return LMC_OK;
 }
 
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
+/* Decodes a mask of n bits to list. *in is behind the mode byte, and is moved to the end of the
+ * gaps; end: of the payload. */
 static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
                                      size_t n, uint8_t *list)
 {
@@ -5757,23 +5754,23 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
- * node's children are read first, the left one and then the right one, and merged by its mask.
+/* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
+ * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
- * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
- * is at most the n that is known already, because all bits behind n are checked to be zero; and the
- * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
- * Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
+ * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
+ * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
+ * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
+ * a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Not usable after an error. */
+/* The state of decoding a payload. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    const uint8_t *in, *end; /* of the payload: what is left */
+    const uint8_t *in, *end; /* the rest of the payload */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
+    /* If dst is the prediction: a copy of it, or the overwritten elements. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -5781,8 +5778,7 @@ typedef struct lmc__decoder {
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
 
-/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
- * right. */
+/* If dst is the prediction, copies it to d->kept: lmc__get_predicted may have to restore it. */
 static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
                                  size_t size)
 {
@@ -5793,7 +5789,7 @@ static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint
     return LMC_OK;
 }
 
-/* The next size bytes of the payload, or NULL if there are not so many. */
+/* Takes the next size bytes of the payload; NULL if fewer are left. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
 {
     const uint8_t *const taken = d->in;
@@ -5802,17 +5798,17 @@ LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
     return taken;
 }
 
-/* The unused bits of the last of size bytes that hold n bits are zero. */
+/* 1 if the unused bits of the last byte are zero: n bits are in size bytes. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 {
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+/* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
- * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
- * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
- * behind the last one must be zero: so a mask can be written in one way only. */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -5841,20 +5837,20 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        d->stack.top = spare; /* frees spare, not the list */
         *mask = list;
     }
     LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
-/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
- * list is free for what they are merged to.
+/* Decodes the mask and the two sides of an inner node that is not flat. list and spare: lists of n.
+ * On return the sides are in spare, one behind the other. A nested mask is on the stack. list is
+ * free: the caller merges the sides to it.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload. */
+ * A side that is one symbol has no list, and no bytes in the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -5880,12 +5876,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
+/* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
- * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
- * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
- * the start of the right one, so left is made first. */
+ * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
+ * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
+ * start of the right child, so the left one is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -5919,9 +5915,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
- * symbols that have a code, and four bits for the length of each. The first and the last symbol
- * must have a code, or one tree could be written in many ways. */
+/* Reads the header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range
+ * of symbols that have a code, and four bits for the length of each code. The first and the last
+ * symbol must have a code, so that each tree has only one header. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -5946,18 +5942,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
- * of input are behind it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
+ * bytes of the payload follow it, or on the stack.
  *
- *     mode       side                   read from the payload (spec 6)
+ *     mode       side                   bytes in the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
- * stack, and root->row is the list. The planes of a block are merged on the way to the elements
- * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
- * first. */
+ * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
+ * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
+ * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -5996,7 +5991,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, merged. */
+/* The same, with the root merged. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6009,7 +6004,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
     return LMC_OK;
 }
 
-/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+/* A side as a list of n bytes, for kernels that take no constants; NULL if there is no room. */
 static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
 {
     uint8_t *row;
@@ -6021,23 +6016,22 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
 
 /* == codec/get_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
- * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
- * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+/* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
+ * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
+ * elements, does the last merge of one tree, and computes the CRC:
  *
- *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
- * written as a whole.
+ * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
+ * tree.
  *
- * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
- * as it was; one that only its CRC betrays does not. order: of the block's header.
+ * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
+ * unchanged, but a block whose CRC is wrong does not.
  *
- * The last tree of the block is the one that the join merges; encoders make it the top plane's.
- * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
- * rows and the spare leave a row for them (workspace.h). */
+ * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
+ * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6046,7 +6040,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL; /* there is none yet */
+    root.mask = NULL; /* no root yet */
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
@@ -6064,30 +6058,29 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_sparse.h ======================================================================== */
 
-/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
- * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+/* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
+ * list of indices, and its planes a list of residuals. The kernel patch does the rest.
  *
- *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
- * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
+ * If few elements are coded, that is slower. */
 
-/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
- * bound of their own. */
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+ * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
-/* A sparse block's coded elements. n_changed: those of each class. */
+/* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
- * the payload are left anywhere. */
+/* Reads the mask of a class of n elements as indices. *fits: 0 if there is no room for them; then
+ * the state of s and d is undefined. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
 {
     const size_t room = (size_t)(s->cap - s->end);
@@ -6115,8 +6108,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
- * the numbers of each class stands the mark. */
+/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
+ * with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6126,7 +6119,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     if (!*fits) return LMC_OK;
     s->end = lmc__push_numbers(&d->stack, room + n_classes);
     LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
-    s->cap = s->end + room; /* and a mark for each class, one by one */
+    s->cap = s->end + room; /* plus one end mark for each class so far */
     for (c = 0; c < n_classes; c++) {
         s->changes.at[c] = s->end;
         s->n_changed[c] = 0;
@@ -6141,8 +6134,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
- * is free again. */
+/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
 static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
                                           unsigned width, uint8_t *spare)
 {
@@ -6160,9 +6152,9 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     return LMC_OK;
 }
 
-/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
- * all of the payload has been read. */
+/* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
+ * was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -6202,29 +6194,31 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* == codec/get_delta.h ========================================================================= */
 
-/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
+/* Decodes the payload of a block with a prediction (spec 5.2), which put_delta.h writes.
  *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  *
- * The prediction is read twice: by the kernel count_classes, for how many elements each class has
- * says how long its lists are; then by ungroup, which takes each element's residual from the list
- * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
- * place, so the output may be the prediction itself. */
+ * The prediction is read twice. First the kernel count_classes counts the elements of each class,
+ * which says how long the lists of the class are. Then the kernel ungroup takes each element's
+ * residual from the lists of its class and adds it to the prediction. It reads an element of the
+ * prediction before it writes to the same place, so the output may be the prediction itself. */
 
-/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+/* What has been decoded of a payload. Masks and sides are in the payload or on the stack, so they
+ * are valid until the block is done. Natural planes are sides of class 0, with n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
-    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which elements are coded; unset if n_of is
+                                               0 */
     int sparse;
-    uint8_t *tally; /* sparse: what count_classes has made for patch */
+    uint8_t *tally; /* sparse: a table from count_classes for the kernel patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
+ * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
+ * code. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -6253,8 +6247,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask. */
+/* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
+ * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -6276,8 +6271,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that is wrong with the payload is found while dst is untouched. */
+/* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
+ * written, so dst is unchanged if the payload has errors. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -6303,9 +6298,8 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
- * block's header. A sparse block is done element by element, if it is sparse indeed
- * (get_sparse.h). */
+/* base: info->size bytes; may be dst. order and header: Order and Grouping of the block's header. A
+ * sparse block in which few elements are coded is decoded by get_sparse.h. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, enum lmc__order order,
                                       unsigned header, uint32_t *crc)
@@ -6318,7 +6312,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (g.sparse)
         LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
@@ -6326,29 +6320,29 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec/quantised.md). Their payload is
+/* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * In this order it is checked: each number of the head by itself, then against the others, then the
- * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size. Only then elements are restored, and from there on
- * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Strips go through the first cache:
+ * It is checked in this order: each number of the head, then how these go together, the table, the
+ * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
+ * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
+ * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
+ * stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
- * dst may be the prediction: a strip's predictions are read before its elements are written. */
+ * dst may be the prediction: a strip's prediction is read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* The payload up to its codes. Pointers lead into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
-    uint64_t first;           /* elements of the block's first group that are in blocks before */
-    size_t n_groups;          /* 0 where elements have scales of their own */
+    uint64_t first;           /* elements of the first group that are in earlier blocks */
+    size_t n_groups;          /* 0 if scales follow from the prediction */
     uint32_t n_exceptions;
-    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
 /* The 32 bytes that every payload begins with:
@@ -6356,7 +6350,7 @@ typedef struct lmc__quantized_head {
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
+ * The limits keep Min + a symbol, and Bias + half the bits of any float, within 32 bits. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -6373,21 +6367,20 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
     LMC__VALID(min == 0 || min >= 0u - 65535u);
-    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
+    q->grid.min = -(int32_t)(0u - min); /* so that no number above INT32_MAX is converted */
     q->grid.step = lmc__load32(p + 8);
     LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->n_exceptions = lmc__load32(p + 28);
-    /* Linear points have signs of their own. A table takes the place of low bits. */
+    /* Linear points are signed without Method's bit. With a table there are no low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
     LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
                    : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
     LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
-     * 0. */
+    /* Scales follow from the prediction or are in the block; unused fields are 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                    first_group == 0);
@@ -6398,15 +6391,16 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->first = group_size - first_group;
         head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
-    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
+                                            size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
- * are not more groups than elements. Tables and positions ascend strictly: each can be written in
- * one way only. Table, positions and values are compared with what is left of the payload at once:
- * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
- * scales keeps every point normal and finite, whatever the symbol. */
+/* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
+ * there are not more groups than elements. Tables and positions ascend strictly, so that each has
+ * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
+ * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
+ * finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -6440,7 +6434,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
         const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
                        high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
                        scale = high << 8 | low;
-        /* A linear point is up to 2^16 scales, and must stay finite. */
+        /* A linear point is at most 2^16 scales, and must be finite. */
         LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
                    scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
         q->scales[group] = (uint16_t)scale;
@@ -6448,10 +6442,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
- * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
- * is more in any case (or); else a byte without it never is (and). */
+/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
+ * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
+ * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
+ * else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -6466,7 +6460,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -6474,8 +6468,8 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups. */
+/* Restores all elements from checked codes; returns their CRC. base: the prediction, which may be
+ * dst; NULL if groups have scales. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -6488,7 +6482,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
+         * read from there. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -6502,7 +6497,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
                            n);
         LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
-        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        /* Exceptions come last, so that no kernel changes them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
@@ -6514,7 +6509,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* Decodes the payload of a quantised block. base: the prediction, which may be dst; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -6527,8 +6522,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
-     * rest. */
+    /* This holds for exceptions, too: their codes are looked up with the others. */
     if (head.params.table_size)
         LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size);
@@ -6550,8 +6544,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block: header, payload and content are each checked before they are used. The checks
- * in order, each with its status on failure:
+/* Decodes a block. Header, payload and content are each checked before they are used. The checks in
+ * order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -6562,13 +6556,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
- * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
- * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
- * is enough for any payload. */
+ * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
+ * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
+ * an access outside of the buffers, and time is in proportion to the number of elements. A
+ * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
- * there is a prediction; else plain planes. base: NULL if there is none. */
+/* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
+ * a prediction; else planes. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -6582,7 +6576,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
+ * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
+ * restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -6599,8 +6594,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks that the payload of a block with a prediction is what was written. Without the prediction
- * no more can be checked. */
+/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
+ * prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -6611,9 +6606,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
- * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
- * dst as it was. is_own: base is made of the file that the block is in. */
+ * large enough. streaming.sum gets the sum64 of dst, or is NULL. base: info->size bytes, or NULL.
+ * If the block has no prediction, base is used only if it equals dst: then a damaged block leaves
+ * dst unchanged. is_own: base comes from the same file as the block. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -6622,8 +6617,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
-    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root computes it */
+    if (sum) streaming.is_on = 0;                           /* computed below, from dst */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -6655,8 +6650,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of the arguments that depend on it: without the header
- * the caller cannot know these. */
+/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
+ * cannot know the needed sizes without the header. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -6681,31 +6676,31 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == tensor/wave.h ============================================================================= */
 
-/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
- * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
- * share nothing that is written, so any order gives the same bytes.
+/* Codes blocks in parallel. A *job* is the work on one block. A *wave* is the jobs that the
+ * caller's parallel_for runs at once, each on the workspace of the worker that takes it. Jobs share
+ * no memory that is written, so any order gives the same bytes.
  *
- *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     plan       one thread fills jobs[0 .. n): src, dst, options
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
- *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
- * and what they did is seen after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
+ * after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    lmc__job *jobs;      /* NULL if jobs are part of larger structs */
     uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
-    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
+    size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
- * bytes. */
+/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
+ * their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only worker, number 0. */
+/* Without a parallel_for the calling thread is worker 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -6731,8 +6726,8 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
-/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+/* Decodes a job's block, whose header was read to job->info. Returns a pointer to its whole
+ * content, which is valid until the worker's next job if job->status is LMC_OK. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -6751,8 +6746,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
- * a single worker would have found first. */
+/* The first error in the order of the jobs: the error that a single worker would have found first,
+ * however fast the workers were. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -6762,27 +6757,29 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 
 /* == tensor/tensor.h =========================================================================== */
 
-/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
- * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+/* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
+ * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
+ * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
- * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
- * one decoded block behind it. */
+ * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
+ * for one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches, and are written past them. */
+/* Decoded tensors of this size or more do not stay in caches, so they are written past the
+ * caches. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
- * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
+/* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
+ * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
+ * many. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
- * are not sparse. */
+/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
+ * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). */
+/* Decoded bytes per block, or 0 if the options are illegal: a power of two, from 2^14 to 2^22
+ * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
@@ -6798,8 +6795,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
- * so the sizes of blocks do not depend on what is in it. */
+/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
+ * how it was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -6813,13 +6810,13 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed.
+/* Lays out the workspace ws, which may be NULL, and returns the size that it needs. It has the jobs
+ * of two waves, because one wave is packed while the next one is encoded.
  *
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. */
+ * A decoder uses the temp block for a block of which only a part is needed. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -6864,33 +6861,32 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped.
+/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
+ * first on are read. Blocks before the range are skipped after their header was checked.
  *
- *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
- * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
- * a part cannot be. */
+ * A block that is completely in the range is decoded to dst. Another block is decoded to the end of
+ * the worker's workspace, and its part is copied. Each block reads the prediction only at its own
+ * place. So dst may be the prediction if the whole tensor is decoded. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
-    uint8_t *dst;         /* where the range goes */
+    uint8_t *dst;         /* of the range */
     uint64_t first, last; /* the range: bytes [first, last) of the tensor */
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;         /* bytes of src that have been walked over */
-    uint64_t at, block;  /* where the next block belongs, and its number */
-    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
+    size_t used;         /* bytes of src that have been read or skipped */
+    uint64_t at, block;  /* offset of the next block in the tensor, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: unknown */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
+/* Reads the next block's header into job, and moves behind the block. The decoded size must be that
+ * of the first block, or the rest of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -6907,16 +6903,16 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches; then the next block's bytes, or its prediction,
- * are fetched meanwhile, as the loads of this one no longer run far ahead of slow stores.
+/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
+ * whether they are written past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say, if another size was used to encode: then the
- * workspace is too small, which has to be said before a worker finds out. */
+ * A block may be larger than the options say. The workspace is too small then, which must be found
+ * before a worker uses it. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
-    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const uint64_t start = t->at - job->info.size; /* offset of the block in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
@@ -6928,12 +6924,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
         job->streaming.is_on = 1;
         job->streaming.next = t->src + t->used;
         job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
-        if (job->base) { /* most of what it reads */
+        if (job->base) { /* a prediction has more bytes than the payload */
             job->streaming.next = base + (size_t)t->at;
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* the prediction before the workspace, for with one that is larger */
+    /* first the prediction: with one the workspace is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -6941,8 +6937,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
- * Bytes behind the last block are an error only if all was asked for. */
+/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+ * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -6985,7 +6981,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         while (n < max_jobs && t.at < t.last) {
             lmc__job *const job = &t.wave.jobs[n];
             LMC__TRY(lmc__next_block(&t, job));
-            if (t.at <= t.first) continue; /* before the range */
+            if (t.at <= t.first) continue; /* ends before the range */
             LMC__TRY(lmc__plan_decoding(&t, job));
             n++;
         }

@@ -1,21 +1,20 @@
-/* lmc_extra.h - v1.0.0 - what fewer programs want of LMC files and tensors
+/* lmc_extra.h - v1.0.0 - less common functions for LMC files and tensors
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Threads and file descriptors of POSIX; finding quantisers; what has changed, as indices and
- *   values; files copied from one snapshot to another; files as bases; hashes to sign; where coded
- *   bytes are.
+ *   Threads and file descriptors of POSIX; finding quantisers; changes as indices and values;
+ *   copying files from one snapshot to another; files as bases; hashes to sign; where encoded bytes
+ *   are.
  *
  * SYNOPSIS
  *       #include "lmc.h"
  *       #include "lmc_extra.h"
  *
- *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, behind lmc.h. It must be
- *   of the same version as lmc.h. lmc_read.h or lmc_decode.h may stand in for lmc.h.
+ *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, after lmc.h. It must have
+ *   the same version as lmc.h. lmc_read.h or lmc_decode.h may replace lmc.h.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  extra_api
  *   quantise   fit_sample fit_scales fit_error fit_grid fit
  *   tensor     pool changes
@@ -43,7 +42,7 @@
  *   LMC_PTHREADS         lmc_pool: threads for lmc_parallel. Link with -pthread
  *   LMC_POSIX            file descriptors as sinks, streams and sources
  *
- * What the macros of lmc.h leave out, and what lmc_read.h and lmc_decode.h lack, is not here. */
+ * The macros of lmc.h that leave out parts apply to this header, too. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -51,21 +50,21 @@ extern "C" {
 /* -- threads and file descriptors -- */
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
- * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
- * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
- * itself. Define LMC_PTHREADS also where lmc_extra.h is implemented. Errors: ARGUMENT, MEMORY. */
+/* A pool of n_workers - 1 threads (fewer, if the system cannot start so many), and the thread that
+ * calls. Any number of writers, readers and calls may share it: their waves of blocks then
+ * alternate. Callbacks (a sink's write, a stream's read) must not use the same pool: it would wait
+ * for itself. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
 LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
-/* Nothing may use the pool any more. NULL allowed. */
+/* Call it when nothing uses the pool any more. NULL allowed. */
 LMC_API void lmc_pool_free(lmc_pool *pool);
 #endif
 
 #if defined(LMC_POSIX) && !defined(LMC_NO_SNAPSHOT)
-/* File descriptors, as lmc_stdio_sink and its neighbours take files of the C library: they stay the
- * caller's. A source moves the descriptor's offset. */
+/* Like lmc_stdio_sink, lmc_stdio_stream and lmc_stdio_source, for file descriptors. The caller
+ * closes them. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
 LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
@@ -74,19 +73,19 @@ LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 /* -- what has changed -- */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
+/* Elements that differ: ascending indices, and new values, for receivers that patch tensors. */
 typedef struct lmc_changes {
     uint32_t *indices;
     void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
+    size_t cap;   /* elements that fit in both arrays, at least one */
+    size_t n;     /* elements in the arrays; more are appended */
 } lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
- * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
+/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0
+ * differs from 0, and a NaN equals the same NaN. The first element at src has the index `first`, as
+ * an array may come in parts; first + n is at most 2^32. If there is no room for an element that
+ * differs, the call ends before that element, and *n_compared is less than n: take the changes, set
+ * changes->n to 0, and call again for the rest. If few differ, it takes the time of reading both
+ * arrays. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
 #endif
@@ -97,28 +96,28 @@ LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *ba
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
 
 typedef struct lmc_quantizer_options {
-    size_t struct_size;   /* as of a block's */
+    size_t struct_size;   /* as in lmc_block_options */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: the finest grid that takes less, on average, for each
-                                 element that is not zero. 0: the coarsest one that keeps to the
-                                 bound */
-    enum lmc_measure measure; /* of the bound */
-    unsigned generation;      /* of the elements: 0, unless they were quantised before */
-    double bound;             /* above 0, below 1 */
-    uint64_t group;           /* neighbours that are of one scale: the elements of a row; 0: 256 */
-    double eps;               /* of the optimizer; 0: 1e-8 */
-    lmc_source second_elements;  /* of a first moment: the second moment of the same parameters; or
+    unsigned bits;               /* 4 .. 8: the finest grid that takes less, on average, for an
+                                    element that is not zero. 0: the coarsest grid that keeps to the
+                                    bound */
+    enum lmc_measure measure;    /* of the bound */
+    unsigned generation;         /* of the elements: 0, unless they were quantised before */
+    double bound;                /* largest error by that measure: above 0, below 1 */
+    uint64_t group;              /* neighbours with one scale: the elements of a row; 0: 256 */
+    double eps;                  /* of the optimizer; 0: 1e-8 */
+    lmc_source second_elements;  /* for a first moment: the second moment of the same parameters; or
                                     all zero */
-    const lmc_quantizer *second; /* the quantiser of that, or NULL: it stays as it is */
+    const lmc_quantizer *second; /* of that second moment; NULL: it is not quantised */
     void *alloc_user;
 } lmc_quantizer_options;
 
-/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
- * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
- * stay. Errors: ARGUMENT, MEMORY, those of read. */
+/* Finds how to quantise a tensor. On LMC_OK there always is a quantiser. It keeps the tensor as it
+ * is if quantising would not make it a tenth smaller, no grid keeps to the bound, or more than 1 %
+ * of the elements cannot be quantised (see info.reason). Reads the elements once, and samples of up
+ * to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors: ARGUMENT,
+ * MEMORY, those of read_at. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif
@@ -127,15 +126,15 @@ LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elemen
 #ifndef LMC_NO_ENCODER
 /* -- what is written -- */
 
-/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
- * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
- * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
- * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
+/* Copies a whole file of the reader to the writer, with its tensors: to extract files of a
+ * snapshot, or to change its base or level. Quantised tensors stay quantised if the writer's
+ * may_quantize is set; but first moments that were quantised as updates become floats. Memory: 4
+ * MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer cannot be used then. */
 LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #ifndef LMC_NO_QUANTIZE
-/* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
- * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
+/* Finds the quantiser of a tensor with a loss.generation above 0, to code the tensor again without
+ * further loss. On LMC_OK there always is one, which may keep the tensor as it is. Reads all blocks
+ * of the tensor. *twin: where the second moment is, if the quantiser needs it. */
 LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, lmc_quantizer **quantizer,
                                         lmc_twin *twin);
@@ -144,41 +143,44 @@ LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
 
 /* -- bases -- */
 
-/* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
- * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
+/* Reads a file of file->size bytes from stream, and sets the file's crc and fingerprint and the
+ * fingerprints of its tensors (tensors: the same array as file->tensors). Errors: ARGUMENT, READ,
+ * TRUNCATED, MEMORY. */
 LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
                              const lmc_parallel *parallel, void *alloc_user);
-/* Fingerprint of a base; LMC_ERR_MEMORY. */
+/* Fingerprint of a base. Errors: MEMORY. */
 LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                              void *alloc_user);
 /* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
- * and sizes, and what predicts an element lies where the element will lie. If the reader was not
- * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+ * and sizes, and each element has the same place as the base's element that predicts it. Without a
+ * base the reader checks only its own snapshot. Errors: ARGUMENT, MEMORY. */
 LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 
-/* -- what a reader tells of its file -- */
+/* -- what else a reader can tell -- */
 
 /* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
- * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
- * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+ * are coded (spec/hash.md). Sign this hash. If it is the signed one, all that this reader says of
+ * files, tensors and metadata was signed; compare bytes that you read with
+ * lmc_reader_read_content_hash. LMC_ERR_NOT_FOUND: there are no hashes (content_hashes).
+ * LMC_ERR_CORRUPT: the hash is not this snapshot's. */
 LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
-/* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
- * the snapshot says it; no content is compared. Errors as above. */
+/* The SHA-256 of a tensor's bytes (NULL: of all bytes of the file that belong to no tensor), as the
+ * snapshot stores it. No content is read or compared. Errors as above. */
 LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
                                         const lmc_tensor *tensor, uint8_t hash[32]);
-/* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
- * there is none. */
+/* Ancillary section i, in the order of the LMC file: its kind, and the size of its body.
+ * LMC_ERR_NOT_FOUND if there is none. */
 LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
-/* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
+/* Copies the body to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
 LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
-/* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
- * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
+/* *encoded_size: encoded bytes of [offset, offset + size) of a file, for listings. Of each run
+ * (spec 4.2) it counts a part in proportion to the bytes. Errors: ARGUMENT, LOST (a damaged
+ * file). */
 LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
                                    uint64_t size, uint64_t *encoded_size);
-/* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last. To fetch at once, from a source that is far away, what
- * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+/* Where those blocks are in the LMC file: *encoded_size bytes from *encoded_offset on, from the
+ * first block to the end of the last. So one request can fetch all that lmc_reader_read_file will
+ * read, except predictions. 0 and 0 for no bytes. Errors: as above. */
 LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
                                     uint64_t size, uint64_t *encoded_offset,
                                     uint64_t *encoded_size);
@@ -195,14 +197,14 @@ LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint
 
 /* == quantise/fit_sample.h ===================================================================== */
 
-/* The state of a fit, and its sample; what all share that make a quantiser.
+/* The state of a fit, its samples, and functions for all that make quantisers.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
- * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
+ * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
+ * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+/* Keeps the tensor as it is. Returns LMC_OK, as this is not an error. reason: a static string. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -210,8 +212,8 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
     return LMC_OK;
 }
 
-/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
+/* The most points of a grid. Their symbols, with signs twice as many, are below LMC__EXCEPTION. A
+ * logarithmic grid only needs to cover all magnitudes, which as bits are below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -221,34 +223,34 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
 }
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than
- * twice as many; it is all of a tensor that has less than twice as many. */
+/* Least elements of samples to find a grid, and to measure its loss. A sample has less than twice
+ * as many elements. A tensor that has less than twice as many is its own sample. */
 #define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
 #define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 
 typedef uint32_t lmc__q32; /* see fit_error.h */
 
-/* 0.5 MiB, allocated while a fit lasts. */
+/* 0.5 MiB, allocated only during a fit. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_source elements;
-    lmc_quantizer *q; /* What is being made; not yet of use to others. */
-    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
-     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    lmc_quantizer *q; /* the result, which is not complete yet */
+    /* The current chunk: elements and, with is_predicted, their second moments, as read (chunk,
+     * second) and as F32 (x, s). BF16 are converted to F32 in wide and wide_second. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
-    /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
-     * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it cannot be used. */
+    /* The last measured grid (fit_grid.h): count of each symbol in the sample, first and last
+     * symbol that the grid will have; why it cannot be used, or NULL; bits per element, and per
+     * element that is not zero, times 2^16; loss. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
     lmc__q32 error;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+/* Reads elements [first, first + n), and their second moments as the decoder will have them: these
  * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
@@ -267,8 +269,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* A sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks. The last chunk may be shorter.
+/* A sample is the chunks that begin at elements 0, stride, 2 * stride, ... A stride is a whole
+ * number of chunks. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####
  *                  chunk         stride = 3 chunks */
@@ -284,25 +286,24 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
+/* Finds the scale of each element's grid (spec/quantised.md; quant_params.h), and makes grids
+ * coarser or finer.
  *
- * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
- * the whole tensor.
+ * Elements have similar magnitudes within a group, such as a row of a matrix, but groups may differ
+ * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
- * eps.
+ * moment, times 2^bias. One bias for all elements is found here, and the floor, which replaces eps.
  *
- * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
- * the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
+ * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
 
-/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
+/* Difference of a float's bits from one power of two to the next: the unit of bias and scales. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
-/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__MAX_BIAS ((int32_t)1 << 30) /* limit of the format, positive and negative */
+/* Scales of groups are upper halves of floats: their unit is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
-#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without numbers */
 
 static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
 {
@@ -323,15 +324,15 @@ static int32_t lmc__to_logarithm(float v)
     return bits;
 }
 
-/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
- * are left out; a group that has nothing else gets the least scale.
+/* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
+ * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
+ * a group of only these gets the least scale.
  *
- * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
- * side of zero. A logarithmic one has M in its middle.
+ * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
+ * sides of zero. A logarithmic grid has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
- * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+ * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
+ * the mean >> 2 is an upper half. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -356,7 +357,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
-            /* The group ends here, not with the chunk alone. */
+            /* The group ends here, not only the chunk. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
                 scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
@@ -367,30 +368,29 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
- * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
- * those of 1. */
+/* If the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m / eps:
+ * the floor of v is eps^2. Squaring doubles a logarithm: the difference of eps's bits from those of
+ * 1. */
 static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
     const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
     return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
- * the grid reaches. Few that are far above all others, as where the second moment is lost, become
- * exceptions.
+/* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
+ * grid's range. If a few updates are far larger than all others, these become exceptions: a second
+ * moment may have been lost.
  *
- * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
- * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
- * 14 octaves. */
+ * With bits as logarithms: let v be the bits of an element and p those of its second moment, at
+ * least the floor. The update is v - p / 2, and the scale p / 2 + bias. So the update in scales is
+ * 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
-     * 2^-256 on. */
+    /* Updates as differences of bits, from -2^31 to 2^31; their number in each octave from 2^-256
+     * on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;
@@ -409,8 +409,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
             total++;
         }
     }
-    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
-     * its end is usual, too. */
+    /* `octave`: the highest one such that more than one element in 8192 is in it or above. Updates
+     * up to 16 times its end are normal. */
     while (octave > 0 && above <= total / 8192) above += octaves[--octave];
     if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
         largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
@@ -419,16 +419,16 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* All points that there may be, as many on either side of the scale. */
+/* All possible points, the same number on both sides of q = 0. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
- * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
- * bits of a float. Those at the format's limits stay there. */
+/* Makes the grid coarser by a factor of about 2^(by / LMC__OCTAVE); finer if `by` is negative. A
+ * logarithmic grid gets another step, and all points again. Else the bias changes, or the scales,
+ * by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     lmc__grid *const grid = &q->params.grid;
@@ -449,22 +449,23 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 /* == quantise/fit_error.h ====================================================================== */
 
-/* What quantising loses, in integers: every machine must find the same grid.
+/* Measures what quantising loses, in integers, because every machine must find the same grid.
  *
- * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
+ * An error is a fraction of 1 in units of 2^-32 (lmc__q32). By measure it is
  *
  *   RELATIVE  the largest change of an element, over the element
  *   NMSE      the sum of squared changes, over the sum of squares
- *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
+ *   UPDATE    the root of the NMSE of updates m / (sqrt(v) + eps)
  *
  * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
- * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
+ * grid, changes are in proportion to the elements, so the error follows from the step
+ * (lmc__log_error). */
 
 #define LMC__Q32_ONE 4294967296.0
-#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
+#define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
 
-/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is: rounded down, bit by bit from the top. A
- * bit stays if the square still fits. */
+/* The root of v, in the same units: sqrt(v * 2^32), rounded down. Bit by bit from the top: a bit is
+ * set if the square does not exceed v * 2^32. */
 static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
@@ -473,33 +474,33 @@ static lmc__q32 lmc__root_q32(lmc__q32 v)
     return root;
 }
 
-/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
+/* The caller's bound; 1 % less for measures that are estimated from samples. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
+/* The step of a logarithmic grid is in proportion to the error (of NMSE, to its root).
  *
- * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
- * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
- * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
- * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
- * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
- * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
- * BF16. So a step of `s` octaves makes a change of s / 2.
+ * RELATIVE holds for each element. The bits of an element and of its point, as integers, differ by
+ * at most d, half a step, and a step is at most 2^24. If both are in one octave, [2^e, 2^(e + 1)),
+ * one unit is 2^(e - 23), so the change over the element is at most d / 2^23. If the point is above
+ * 2^(e + 1), and the element a units below 2^(e + 1), the d - a units above it count double: the
+ * change is 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d /
+ * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
+ * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
- * Of the others it is the root mean square. An even error within one step has the mean square 1/12.
- * A float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error over m
- * in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * The other measures are a root mean square. An error that is uniform within one step has the mean
+ * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
+ * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
  * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update moves half as far as its second moment, by the root. */
+ * 12) = s / 4.7097. An update changes by half of that: it has the second moment's root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
     if (measure != LMC_MEASURE_RELATIVE) octaves = octaves * 4709 / 1000;
-    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* 2^23 numbers to an octave, of 2^32 */
+    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* from 2^32 to 2^23 units for an octave */
 }
 
 static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
@@ -510,7 +511,7 @@ static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
     return (lmc__q32)lmc__min64(error, LMC__Q32_MAX);
 }
 
-/* Sums of squares, of up to 2^22 elements. Whole numbers add up to the same in any order. */
+/* A sum of squares of up to 2^22 elements, as an integer, so that the order does not matter. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -521,7 +522,7 @@ LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
     sum->high += sum->low < v;
 }
 
-/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
+/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits. */
 static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
     while (a.high | b.high | a.low >> 32) {
@@ -533,7 +534,7 @@ static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
     return b.low == 0 ? LMC__Q32_MAX : (lmc__q32)lmc__min64((a.low << 32) / b.low, LMC__Q32_MAX);
 }
 
-/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
+/* 2^exponent, for -1022 .. 1023, without ldexp, which needs the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -542,7 +543,7 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* Of the whole number v * weight / 2^24. */
+/* The square of v * weight / 2^24, rounded towards zero. */
 LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
 {
     const int64_t whole = (int64_t)v;
@@ -550,14 +551,13 @@ LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
     return weighted * weighted;
 }
 
-/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
- * counts. */
+/* Sums of squares of losses and of elements, in the same unit, because only their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
-    double unit; /* elements of groups are multiplied by it, to be whole numbers */
+    double unit; /* makes elements of groups integers, by multiplication */
 } lmc__losses;
 
-/* The unit for elements of all groups: a 2^12th of the largest scale, or less. They are below 2^15
+/* The unit for elements of groups: at most 2^-12 of the largest scale. Elements are below 2^15
  * scales, so below 2^27 units. */
 static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
 {
@@ -570,18 +570,18 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
     return losses;
 }
 
-/* Adds what a strip of the chunk at hand loses: n elements from number `begin` on, which were
- * restored to y. Exceptions lose nothing, and are left out of both sums: one infinity would be all
- * of them. So are zeros, which are restored as zeros.
+/* Adds the losses of a strip of the current chunk: n elements from element `begin` on, which were
+ * restored to y. Exceptions and zeros lose nothing, and are left out of both sums: one infinity
+ * would exceed all other elements.
  *
- * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
- * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
- * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
+ * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
+ * reciprocal of 24 bits. That makes units of 2^-12 scales: with at most 2^15 scales 27 bits, so the
+ * squares of a strip fit in 64 bits.
  *
- * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
- * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
- * with 2^e <= scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is
- * 40 bits of 53. */
+ * Units are powers of two, so only the conversions to integers round, towards zero. The difference
+ * of the floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <=
+ * scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16): 40 bits of 53. */
 static void lmc__add_losses(const lmc__fit *f, size_t begin, size_t n, const uint16_t *symbols,
                             const uint8_t *y, lmc__losses *losses)
 {
@@ -618,38 +618,39 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 
 /* == quantise/fit_grid.h ======================================================================= */
 
-/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
+/* Searches for a grid: the coarsest grid that keeps to a bound, or the finest grid within a size.
  *
- * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
- * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
- * element. So the next grid is the one that should just do. */
+ * Each grid is measured on a sample, which gives its error and its size. A grid that is coarser by
+ * one octave doubles errors (NMSE: four times), and saves one bit for each element. So each
+ * measurement tells which grid should just meet the limit, and that grid is tried next. */
 
-/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
- * If none holds the bound, the tensor is kept without loss. */
+/* The most grids that are measured; for a bound, only the first LMC__MAX_COARSER trials may make
+ * the grid coarser. If no grid keeps to the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
- * for each of 256. */
+/* Bits of an encoded scale, about: for each element less than a bit in groups of 16, less than a
+ * 20th in groups of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
- * bits: as much as tables of 2^bits values took when coded. */
+/* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
- * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
+/* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
+ * and last point. If the largest number then has more than 8 bits, the low_bits lowest are cut off,
+ * so that 8 remain.
  *
  *     symbols          1 ......... first ....... last ......... n_points
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
- * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample, of which n_zero are +0.
+ * The point q = 0 stays in the grid, as min must be at most 0. The size is: Low raw, because it
+ * hardly compresses; High by its entropy; 4 bytes and an element for each exception; and scales. n:
+ * elements of the sample, of which n_zero are +0.
  *
- * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
- * embedding that never occurred would let all others be finer, for nothing. */
+ * bits_of_others is the size of an element that is not zero, without the bits that say which
+ * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
+ * never used would make the grid needlessly fine. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
@@ -660,7 +661,7 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     uint64_t bits, scales;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
-    /* With signs, both symbols of the first point and of the last. */
+    /* With signs, both symbols of the first and of the last point. */
     f->first = first -= (first - 1) & sign;
     f->last = last += last & sign;
     q->params.low_bits = 0;
@@ -684,10 +685,9 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
-/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
- * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
- * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
- * element. */
+/* Measures the grid on a sample: its symbols, bits per element, and loss. n_exceptions is an
+ * estimate for the whole tensor: one chunk counts for all chunks of its stride. The limit is 1 % of
+ * exceptions, because these take 8 bytes each with F32: more than 0.6 bits for each element. */
 static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
     lmc_quantizer *const q = f->q;
@@ -734,24 +734,25 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     return LMC_OK;
 }
 
-/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
- * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
+/* How far the grid is above its limit, in units of LMC__OCTAVE; negative if it is below. The limit
+ * is that of its size, `bits`; or, if bits is 0, that of its loss, `bound`. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
+    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not show */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
-/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
- * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
- * the step that follows from its bound.
+/* Begins with the finest grid. For a size the grid only becomes coarser. For a bound it becomes
+ * coarser until it is too coarse, then only finer; within two steps of the bound is good enough. A
+ * logarithmic grid has the step that follows from its bound.
  *
- * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
- * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
+ * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
+ * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
+ * tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -771,7 +772,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {
                 stride = large;
-                if (i) i--; /* that is not another grid */
+                if (i) i--; /* it is not another grid */
                 continue;
             }
             if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
@@ -791,8 +792,8 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 
 /* == quantise/fit.h ============================================================================ */
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether quantising it pays. A tensor
- * that cannot be quantised well is kept as it is, with the reason: that is not an error.
+/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
+ * all. A tensor that cannot be quantised well is kept as it is, with the reason: no error.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -800,23 +801,23 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
  *
  * What is done, in this order:
  *
- *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   a grid that suffices          a pass for each that is tried           fit_grid.h
+ *   scales, or bias and floor     a pass over all, or over the sample     fit_scales.h
+ *   a grid that suffices          a pass over a sample for each trial     fit_grid.h
  *
- * A pass reads elements by the caller's callback. Nothing depends on the number of threads or on
- * the tier, and no decision on floating point. So the quantiser is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on threads or tiers, and
+ * decisions use integers, so every machine finds the same quantiser.
  *
- * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
- * not correctness. */
+ * Any grid makes valid blocks (spec/quantised.md): a mistake here would only cost size or
+ * precision. */
 
-/* Elements. Smaller tensors are not quantised: the scales of their blocks cost too much. */
+/* Elements. Smaller tensors are not quantised: the scales would take too many bits. */
 #define LMC__MIN_QUANTIZED 16384u
 /* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 
-/* Bits per element without loss, times 2^16, of one block from the middle. There are enough
- * elements for one (LMC__MIN_QUANTIZED). */
+/* *bits: bits per element without loss, times 2^16, of LMC__FIT_CHUNK elements in the middle. The
+ * tensor has at least as many (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -838,8 +839,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* The elements of a row; 256 for a flat shard. Short rows are joined to at least 16. A number that
- * the format cannot store is ignored. */
+/* Elements in a group: a row; LMC__DEFAULT_GROUP if group is 0, or more than the format allows.
+ * Short rows are joined to at least LMC__LEAST_GROUP elements. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -847,12 +848,12 @@ static uint64_t lmc__get_group_size(uint64_t group)
     return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
 }
 
-/* The kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments have
- * one, too, since none may become zero: updates are divided by their roots. Updates, of which first
- * moments are made, are about as large as 1: their grid is linear.
+/* Sets the kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments
+ * have a logarithmic grid, too, because none may become zero: updates are divided by their roots.
+ * First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
- * It starts as the finest grid. But a logarithmic one has the step that follows from its bound; if
- * bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
+ * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
+ * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -874,8 +875,8 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return lmc__fit_scales(f);
 }
 
-/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
- * worth it if it saves a tenth of what is coded without loss. */
+/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So must a
+ * tensor of which quantising would not save a tenth of the size without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -894,8 +895,8 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return LMC_OK;
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not need a
- * prediction itself. */
+/* Checks the arguments of lmc_quantizer_fit. A second moment's quantiser must not need a
+ * prediction. */
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
@@ -925,8 +926,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
- * nothing is left, and *quantizer is not touched. */
+/* After errors nothing remains allocated, and *quantizer is unchanged. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -947,7 +947,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits no error is bounded: the use of the moments says how their loss is measured. */
+    /* With bits no error is bounded: the role decides how the loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -964,7 +964,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
-    /* A tensor that is kept as it is has lost nothing, whatever was measured before. */
+    /* A tensor that is kept as it is has no loss, whatever was measured before. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;
@@ -975,14 +975,14 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
 
 /* == tensor/pool.h ============================================================================= */
 
-/* LMC_PTHREADS: a pool of threads, for callers who have none.
+/* LMC_PTHREADS: a pool of threads, for programs that have none.
  *
- *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
- *                pool's threads are workers 1 .. n_workers - 1
+ *     run(n)     each worker takes the index `next`, under the lock, until it is n; the caller is
+ *                worker 0, the pool's threads are workers 1 .. n_workers - 1
  *     end        the caller waits until n_left is 0: all tasks have returned
  *
- * One run at a time (run_lock makes others wait). A wave has few tasks, and each takes much longer
- * than locking: one lock for all is no bottleneck. */
+ * run_lock allows one run at a time. A wave has few tasks, and each takes much longer than locking,
+ * so one lock is enough. */
 #ifdef LMC_PTHREADS
 #include <pthread.h>
 
@@ -1000,7 +1000,7 @@ struct lmc_pool {
     void *arg;
     size_t next, n_tasks, n_left;
     int is_closing;
-    unsigned n_started; /* threads, which have the workers 1 .. n_started */
+    unsigned n_started; /* threads: workers 1 .. n_started */
     void *alloc_user;
     lmc__pool_thread threads[1]; /* n_workers - 1 of them */
 };
@@ -1010,7 +1010,7 @@ static size_t lmc__pool_size(unsigned n_workers)
     return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
 }
 
-/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
+/* Runs tasks until none is left. The caller holds the lock, which is released while a task runs. */
 static void lmc__work_off(lmc_pool *pool, unsigned worker)
 {
     while (pool->next < pool->n_tasks) {
@@ -1054,7 +1054,7 @@ static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, 
     (void)pthread_mutex_unlock(&pool->run_lock);
 }
 
-/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
+/* If the system cannot start all threads, fewer do the same work. */
 LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
 {
     lmc_pool *p;
@@ -1106,13 +1106,12 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
-/* What differs between two arrays, for receivers of a delta that take indices and values. It
- * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
- * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
- * longer than this. */
+/* Finds what differs between two arrays, for receivers of a delta that take indices and values. It
+ * compares decoded elements, and does not use the list of changes in a sparse block. So it works
+ * for all codings, and also if the caller's array is not the base. */
 
-/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
- * begins at element number `from`. */
+/* Copies the values of changes [n_before, changes->n) while they are in the first cache. part: the
+ * elements from index `from` on. */
 static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
                              uint32_t from, unsigned width)
 {
@@ -1144,7 +1143,7 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
         changes->n = is_full ? changes->cap : listed;
         lmc__take_values(changes, n_before, now + i * width, from, width);
         if (!is_full) i += n_part;
-        else if (changes->n > n_before) /* on behind the last one that is listed */
+        else if (changes->n > n_before) /* continues after the last listed element */
             i += changes->indices[changes->n - 1] - from + 1;
     }
     *n_compared = i;
@@ -1225,13 +1224,13 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* == snapshot/requantise.h ===================================================================== */
 
-/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
- * file knows. With it the same elements come out, and about the same size. Blocks that come out
- * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+/* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
+ * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
+ * again with the same quantiser, it decodes to the same elements, in about the same size. A block
+ * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
+ * In a hostile file the heads may differ. The first head counts. If a later head differs, the
+ * tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -1241,14 +1240,14 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The layout, in the header of a block that was checked. */
+/* Tells by the layout in the block's header, which must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. */
+/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
+ * blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -1264,8 +1263,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
- * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
+ * doubles as blocks are read. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -1284,8 +1283,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first. n_points
- * is not said by a head. */
+/* Compares everything in two heads except the scales and the place of the first group. A head does
+ * not have n_points. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -1296,8 +1295,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
- * as can be numbered and, without a table, have a code. */
+/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
+ * points as have numbers and, without a table, codes. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -1312,12 +1311,12 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
             (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
 }
 
-/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
+/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
+ * others: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where the tensor's groups do. A group that begins in the
- * block before gets its scale twice; if a hostile file says two, the last one counts. */
+ * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
+ * scale twice; if a hostile file has two scales for it, the last one counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -1342,8 +1341,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
- * only of those in it, for BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
+ * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -1361,8 +1360,8 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction is, which is needed to code it again. */
+/* Recovers the quantiser from the blocks of the tensor's run, which must hold nothing else. *twin:
+ * where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -1372,7 +1371,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
-    /* Until the end proves otherwise. */
+    /* the result until all blocks agree */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
@@ -1388,20 +1387,20 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
-     * or the other way round, is not what an encoder writes. */
+    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
+     * the blocks use one. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+    if (!q->params.is_predicted) /* for blocks that are not quantised, too */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
         twin->file_number = (size_t)run->segments->base - 1;
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* A caller that does not ask for the twin cannot give the prediction. */
+    /* a caller that does not ask for the twin cannot give the prediction */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
@@ -1409,8 +1408,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
- * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
+ * Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -1446,13 +1445,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
- * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
+/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
+ * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
-/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
- * that moment may not be in the new snapshot. */
+/* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
+ * lossless: that moment may not be in the new snapshot. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -1508,7 +1507,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer cannot be used, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after errors of its other functions. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {
@@ -1523,11 +1522,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
+/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
+ * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
+ * and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -1539,11 +1538,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
+/* Bytes of one task: a multiple of the size of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
+/* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
+ * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -1573,8 +1572,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
+/* To check the description, it is written as a FILE body and parsed. file and tensors change only
+ * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -1590,7 +1589,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
+    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1611,7 +1610,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step. No byte of content is read. */
+/* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
@@ -1628,13 +1627,13 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 /* == snapshot/in_place.h ======================================================================= */
 
 /* Whether a delta can be restored over the files of its base. Each block is decoded over its
- * prediction. So what predicts an element must lie where the element will be: at the same
- * offset, in a file of the same path and size. Then nothing is overwritten before it was used.
- * Not if files share a stream, and perhaps blocks. The answer is found in the tables of the
- * reader, without bytes. */
+ * prediction. So the prediction of an element must be where the element will be: at the same
+ * offset, in a file of the same path and size. Then nothing is overwritten before it is used. Files
+ * that share a stream may share blocks, so they are refused. Only the reader's tables are needed,
+ * no content. */
 
-/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
- * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
+/* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
+ * by path. If several have this path any may be found: they cannot be restored in place anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -1644,13 +1643,12 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
     return found && found->kind == file->kind && found->size == file->size ? found : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
- * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all.
+/* Whether the base predicts the segment from the same place in the same file. file: the base's file
+ * if the base is given; else the snapshot's own, which then must be equal.
  *
- * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
- * encoder may have meant any: they have the same bytes. */
+ * A segment names an item and an offset in it. The item must be the tensor that is at this place,
+ * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
+ * bytes, so any of them will do. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =
@@ -1684,7 +1682,7 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
     return 1;
 }
 
-/* Tables with gaps (salvage) cannot tell. */
+/* A damaged file (salvage) is refused, because its tables have gaps. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -1709,7 +1707,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 
 /* == snapshot/reader_sections.h ================================================================ */
 
-/* Ancillary sections, and hashes that may be signed, which are in one of them. */
+/* Reads ancillary sections, and the hashes of content, which are in one of them. */
 
 static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
 {
@@ -1749,9 +1747,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
- * the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
+ * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
+ * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
@@ -1802,10 +1800,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
 
 /* == snapshot/reader_places.h ================================================================== */
 
-/* How many coded bytes there are of a part of a file, and where. */
+/* The encoded bytes of a part of a file: how many, and where. */
 
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
+/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
+ * so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -1814,7 +1812,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
+/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -1836,7 +1834,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* The first block of the first run, and the last one of the last. */
+/* From the first block that has a part of the bytes to the last one. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
@@ -1848,7 +1846,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
+    if (size != 0) { /* a file of 0 bytes may have no run */
         last = offset + size - 1;
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));

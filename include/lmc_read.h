@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * ABOUT
- *   Opens, lists, reads and restores LMC files, whole ones and deltas, from memory, files or
- *   callbacks. It has all of lmc.h but what encodes, and what reads damaged files.
+ *   Opens, lists, reads and restores LMC files, full snapshots and deltas, from memory, files or
+ *   callbacks. It has all of lmc.h except what encodes.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -14,16 +14,14 @@
  *   and everywhere else just #include "lmc_read.h".
  *
  * WITH lmc.h
- *   The names are those of lmc.h, and so are the structs. A file that includes both is refused
- *   (#error). Of a program that implements both in different files the linker says that names are
- *   defined twice, unless LMC_STATIC is defined. To use functions of a library of lmc.h by the
- *   declarations of this header is fine.
+ *   This header has the same names and structs as lmc.h. A file cannot include both (#error). A
+ *   program that implements both in different files does not link, unless LMC_STATIC is defined. A
+ *   file may include this header and link with a library made of lmc.h.
  *
- * What holds for all functions stands at the head of lmc.h: errors, bounds, hostile input, threads.
+ * The head of lmc.h says what holds for all functions: errors, bounds, hostile input, threads.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
@@ -47,28 +45,28 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: a private copy in each file that implements
- *   LMC_API              the text before each public function. Default: nothing, or static with
- *                        LMC_STATIC
+ *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
+ *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
- *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
  *
- *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
+ *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
- * These matter where LMC_IMPLEMENTATION is defined:
+ * These matter only where LMC_IMPLEMENTATION is defined:
  *
  *   LMC_REALLOC(user, ptr, old_size, new_size)
  *                        like realloc; new_size 0 frees and returns NULL. Default: the C library
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
- *                        the compiler's flags give the target vectors (wasm32: -msimd128)
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". It is used
+ *                        if the compiler's flags enable vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time.
+ * A tier is an instruction set. No build flag is needed: the best tier is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -86,7 +84,7 @@
 #endif
 #endif
 
-/* The compiler warns if a status is ignored. Define this as nothing to prevent that. */
+/* Makes the compiler warn if a status is ignored. Define it as nothing to prevent that. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -99,7 +97,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
+/* The defaults of any struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -110,34 +108,35 @@
 
 /* -- public API --
  *
- * Names. lmc_NOUN_verb. n_ and n count elements or things; size is bytes, cap a capacity in bytes,
- * offset a place in bytes; is_, has_, can_ and may_ are 0 or 1. alloc_user: LMC_REALLOC is called
- * with it.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
+ * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
+ * 1. LMC_REALLOC gets alloc_user.
  *
- * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
- * buffer and its size, or what is returned; options; the workspace or alloc_user. A function that
- * makes an object takes the address for it first. From buffer to buffer the destination comes
- * first, as with memcpy. Callbacks: the same, after user.
+ * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
+ * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
+ * takes the address for it first. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
+ * LMC_ERR_ARGUMENT, and so on.
  *
- * Threads. Only one thread at a time may use an object (reader, writer, salvage) and the readers
- * that were given to it as base or lender. A pool and a quantizer may be shared. Different objects
- * may be used at the same time. Any thread may call functions without an object at any time.
+ * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
+ * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
+ * same time, and call functions without an object at any time.
  *
  * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
  * works with the shared library of any other 1.x:
  *
- *   functions, enums      get new ones, at free numbers. A status that a program does not know is
- *                         an error.
- *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
+ *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
+ *                         does not know as an error.
+ *   structs ..._options   grow at their ends. Their first member is struct_size: sizeof options,
  *                         or 0 if program and library were compiled with the same lmc.h. Members
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member takes such a word. 0 is its default, or
- *   reserved words        means that the library does not know it. The library sets these words to
- *                         zero, and refuses to write a file or tensor in which they are not:
- *                         LMC_ERR_UNSUPPORTED.
- *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
+ *   structs with          keep their size. A new member replaces a reserved word. Zero means its
+ *   reserved words        default, or that the library does not know the member. The library sets
+ *                         reserved words to zero. It refuses to write a file or tensor in which
+ *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -148,13 +147,13 @@ extern "C" {
 #define LMC_VERSION "1.0.0"
 
 /* Version of the file format that is written. Files of all its minor versions are read, unless they
- * use what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
- * (LMC_ERR_VERSION): restore 0.4 by v0.5.0, earlier ones by older versions. */
+ * use a feature that this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not read
+ * (LMC_ERR_VERSION): restore format 0.4 with v0.5.0, older formats with older versions. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The library's version as compiled, "1.0.0". If it differs from LMC_VERSION, the build is
- * mixed. */
+/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
+ * compiled with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -163,24 +162,24 @@ LMC_API const char *lmc_version(void);
 enum lmc_status {
     LMC_OK = 0,
     LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
-    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
+    LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than the output needs */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
-    LMC_ERR_READ = 5,          /* reading failed: what callbacks return */
-    LMC_ERR_WRITE = 6,         /* writing failed: what callbacks return */
+    LMC_ERR_READ = 5,          /* reading failed; for callbacks */
+    LMC_ERR_WRITE = 6,         /* writing failed; for callbacks */
     LMC_ERR_NOT_FOUND = 7,     /* no such file, tensor, metadata entry or hash */
     LMC_ERR_LIMIT = 8,         /* over a limit of the format, or one that the caller set */
-    LMC_ERR_SIZE = 9,          /* needs more than this machine's size_t can hold */
+    LMC_ERR_SIZE = 9,          /* needs more bytes than size_t can count */
     LMC_ERR_READ_BACK = 10,    /* the snapshot refers to itself; a read_back callback is needed */
-    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: say which */
-    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller does not want to go on */
-    LMC_ERR_LOST = 13,         /* salvage: these bytes are not in the file any more */
-    LMC_ERR_NOT_ONE_FILE = 14, /* one call: the snapshot holds several files, or a directory */
-    LMC_ERR_CHANGED = 15,      /* data that was encoded has changed meanwhile */
-    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no GPU, driver or NVRTC; it failed */
+    LMC_ERR_AMBIGUOUS = 11,    /* several files have a tensor of that name: give a path */
+    LMC_ERR_CANCELLED = 12,    /* for callbacks: the caller wants to stop */
+    LMC_ERR_LOST = 13,         /* salvage: the damaged file has lost these bytes */
+    LMC_ERR_NOT_ONE_FILE = 14, /* lmc_decompress: the snapshot has several files or a directory */
+    LMC_ERR_CHANGED = 15,      /* the data changed while it was encoded */
+    LMC_ERR_DEVICE = 16,       /* lmc_cuda.h (experimental): no working GPU, driver or NVRTC */
     LMC_ERR_NOT_LMC = 20,      /* not an LMC file: wrong magic */
     LMC_ERR_VERSION = 21,      /* a version of the format that this library does not know */
-    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know, or was built without */
+    LMC_ERR_UNSUPPORTED = 22,  /* a feature that this library does not know or was built without */
     LMC_ERR_TRUNCATED = 23,    /* the input ends early */
     LMC_ERR_CORRUPT = 24,      /* the input breaks a rule of the format */
     LMC_ERR_CHECKSUM = 25,     /* a checksum does not match */
@@ -188,15 +187,15 @@ enum lmc_status {
     LMC_ERR_BASE_WRONG = 31    /* a base other than the one that the delta was made against */
 };
 
-/* "LMC_ERR_CORRUPT" and the like; "LMC_ERR_?" for an unknown number. Never NULL. */
+/* The name of the status, such as "LMC_ERR_CORRUPT"; "LMC_ERR_?" for an unknown number. */
 LMC_API const char *lmc_status_name(enum lmc_status status);
-/* One line for a user: what happened and what to do. Never NULL. */
+/* One line for a user: what happened and what to do. "unknown error" for an unknown number. */
 LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and the same in files (spec
- * 4.1), which store any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and files store the same
+ * numbers (spec 4.1). Files store any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -221,7 +220,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* two in a byte; I2 and U2: four */
+    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -235,32 +234,34 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
- * 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
+ * 4 bytes. 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
- * every machine, and from the default on a higher level never makes a block larger. Percentages are
- * of the input, or of a delta's size. Speeds: bench/README.md. Numbers are stable. */
+/* How much time the encoder takes for smaller output. Decoders need not know the level. Each level
+ * gives the same bytes on every machine. MAX never makes a block larger than DEFAULT does, nor
+ * ARCHIVE larger than MAX. Percentages are of the input, or of a delta's size. Speeds:
+ * bench/README.md. Numbers are stable. */
 enum lmc_level {
-    /* Faster both ways. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
+    /* Encodes and decodes faster. Larger by 0.1 to 0.5 %; deltas by up to 2 %. */
     LMC_LEVEL_FAST = -1,
     LMC_LEVEL_DEFAULT = 0,
-    /* The encoder works harder, decoders hardly. Smaller by 0.02 to 0.3 %; deltas by up to 1 %. */
+    /* Encodes more slowly; decodes almost as fast. Smaller by 0.02 to 0.3 %; deltas by up to
+     * 1 %. */
     LMC_LEVEL_MAX = 1,
-    /* The smallest and slowest; deltas are also decoded more slowly. Smaller than MAX by less than
+    /* The smallest and slowest; deltas also decode more slowly. Smaller than MAX by less than
      * 0.1 %; deltas by up to 1.2 %. */
     LMC_LEVEL_ARCHIVE = 2
 };
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
- * tasks may run at the same time with the same worker. */
+/* A function that does one task. Call it once for every index below n_tasks, with a worker below
+ * n_workers. No two calls with the same worker may run at the same time. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
- * returned. A NULL lmc_parallel: one after another. */
+/* How the caller's threads run tasks. run() gets this n_workers, and returns when all tasks have
+ * returned. Without an lmc_parallel (NULL) the calling thread runs them, one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -268,9 +269,9 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 #if !defined(LMC_NO_SNAPSHOT)
-/* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback it returns LMC_OK, or the error that the calling function then
- * returns: best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+/* Bytes with random access: an LMC file, or the elements of a tensor. read_at reads exactly size
+ * bytes or fails. Like every callback it returns LMC_OK or an error, which the library function
+ * then returns: preferably LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -279,13 +280,14 @@ typedef struct lmc_source {
 #endif
 
 /* -- layer 1: blocks --
- * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes, and a header of 24 bytes
- * with the size, the width and the CRC-32C of the decoded bytes; with a prediction, also that of
- * the payload: so damage is found without the prediction, and is not mistaken for a wrong one.
+ * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
+ * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
+ * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
+ * wrong one.
  *
- * The prediction is any array of the same size that the decoder will also have. Best are the same
- * elements of an earlier snapshot, or what a caller computes from them. It is not used if a sample
- * says that the block is smaller without it (at level max: if it is smaller). */
+ * The prediction is any array of the same size that the decoder will also have. The best one is the
+ * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
+ * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -295,32 +297,32 @@ typedef struct lmc_block_info {
     unsigned width;       /* bytes per element: 1, 2, 4, 8 */
     size_t size;          /* decoded bytes: n * width */
     size_t encoded_size;  /* header and payload */
-    uint32_t crc;         /* CRC-32C of the decoded bytes, as stored */
+    uint32_t crc;         /* CRC-32C of the decoded bytes, as the header has it */
     int is_stored;        /* 1: the payload is the bytes themselves */
     int has_prediction;   /* 1: coded against a prediction */
     uint32_t payload_crc; /* CRC-32C of the payload if has_prediction; else 0 */
-    uint64_t reserved[4]; /* zero; see the head of this part */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_block_info;
 
-/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE, at most SIZE_MAX. */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
- * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
- * 0 or the block too large. */
+/* Bytes of workspace to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1). Any alignment will do. Each thread needs its own, and may use it again. 0 if n is 0
+ * or the block is too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
-    size_t struct_size;     /* see the head of this part; 0 will do */
+    size_t struct_size;     /* sizeof of the struct, or 0: see "structs ..._options" above */
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
-    uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it */
+    uint32_t number;        /* of the block in its sequence, from 0. It is not stored, but decoding
+                               checks it */
     const void *prediction; /* see above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
 
-/* The defaults for that dtype. */
+/* The defaults, with that dtype. */
 static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_block_options options = LMC_DEFAULTS;
@@ -329,16 +331,16 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads and checks the header of a block, of which src has at least the header. Errors: ARGUMENT,
- * TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+/* Reads and checks the header of a block. The payload need not be at src. Errors: ARGUMENT,
+ * TRUNCATED, CORRUPT, CHECKSUM (also if number is wrong), UNSUPPORTED. */
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL: 0 and none. The prediction is not read if
- * info.has_prediction is 0. dst may be the prediction, which is then replaced. After an error the
- * prediction is as it was; any other dst may hold anything. Time O(size), whatever the input.
+ * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
+ * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
- * intact), BASE_WRONG (another size or other bytes). */
+ * intact), BASE_WRONG (the prediction has another size or other bytes). */
 LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                             size_t src_size, const lmc_block_options *options, void *ws,
                             size_t ws_size);
@@ -349,57 +351,59 @@ typedef struct lmc_quantizer lmc_quantizer;
 /* -- quantisers: lossy, on request --
  * For the moments of an optimizer, which take most of a training checkpoint but need little
  * precision. A quantiser replaces each element by the nearest of a few values, and the codec stores
- * the numbers of these. The loss is measured and stored with the tensor. Second moments are
+ * the numbers of these values. The loss is measured and stored with the tensor. Second moments are
  * quantised by their logarithm, and no positive one becomes zero. First moments are quantised as
- * updates, m / (sqrt(v) + eps), if the second moment is given; else in proportion to their group,
- * as all other tensors. NaN, infinities, -0, subnormals and negative second moments survive
- * exactly. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds one.
+ * updates, m / (sqrt(v) + eps), if the second moment is given; else like other tensors, with a
+ * scale for each group of elements. NaN, infinities, -0, subnormals and negative second moments
+ * stay exact. (After BitSnap, arXiv 2511.12376.) lmc_quantizer_fit (include/lmc_extra.h) finds a
+ * quantiser.
  *
- * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding one is
- * LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, skipped and described. Decoding such a
+ * block is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 /* How an error is measured. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
-    /* For moments: the L2 norm of the change of the optimizer's update, over that of the update. */
+    /* For moments: the L2 norm of the change in the optimizer's update, over the update's L2
+     * norm. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: no element exceeds the bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. For second
- * moments they are estimates: within a percent or two if the errors do not depend on the size of
- * the updates; up to 20 % too low if a few updates outweigh all others. */
+/* What a tensor has lost. UPDATE and NMSE are measured on a sample, without exceptions (elements
+ * that are stored as they are). For second moments they are estimates: within 2 % if the errors do
+ * not depend on the size of the updates; up to 20 % too low if a few updates are far larger than
+ * all others. */
 typedef struct lmc_loss {
-    unsigned generation;      /* how often it was quantised; 0: it is exact */
-    enum lmc_measure measure; /* of the last time */
+    unsigned generation;      /* how often it was quantised; 0: the tensor is exact */
+    enum lmc_measure measure; /* of the last quantising */
     double error;             /* by that measure; 0 .. 1 */
 } lmc_loss;
 #endif
 
 /* -- layer 2: tensors in memory --
- * A coded tensor is its blocks, one after another, numbered from 0: all of the same decoded size
- * but the last. There is no other header: the caller knows dtype and size. */
+ * A coded tensor is its blocks, one after another, numbered from 0. All but the last have the same
+ * decoded size. There is no other header: the caller must know dtype and size. */
 
 typedef struct lmc_tensor_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     enum lmc_dtype dtype;
-    unsigned log2_block; /* 14 .. 22: elements per block as a power of two, of at most 4 MiB
-                            altogether; 0: the default, 16 (17 for bytes; with a prediction 20, 18
-                            for elements of 4 bytes and more) */
+    unsigned log2_block; /* 14 .. 22: a block has 2^log2_block elements, at most 4 MiB; 0: the
+                            default, which is 16 (17 for bytes; with a prediction 20, or 18 for
+                            elements of 4 or 8 bytes) */
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
-    const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
-     * quantizer or the log2_block, too. */
+    const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
+    /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
+     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
+     * give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
 
-/* The defaults for that dtype, which is the only option without a default. */
+/* The defaults, with that dtype: the only option without a default. */
 static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -408,35 +412,35 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options, in bytes, for all workers; 0 if the
- * options are illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A
- * call without a workspace (NULL and 0) allocates one by LMC_REALLOC (errors: MEMORY, too). */
+/* Bytes of workspace to encode and decode with these options, for all workers; 0 if the options are
+ * illegal. For bf16 each worker takes about 1 MiB; with a prediction about 13 MiB. A call without a
+ * workspace (NULL and 0) allocates one by LMC_REALLOC (additional error: MEMORY). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
- * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
- * encode) only tell the size of the workspace. dst may be the prediction; an error leaves a mixture
- * there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING,
- * BASE_WRONG (also: prediction_size is not size). */
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. Of
+ * options, parallel and prediction are used; dtype (the same) and log2_block (at least that of
+ * encoding) only tell the size of the workspace. dst may be the prediction; after an error it is
+ * then a mixture of old and new elements. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT,
+ * CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG (also if prediction_size is not size). */
 LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
                              const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; of those before it only the headers are read. Blocks after it are not read,
- * and total_size is not checked, unless the range is the whole tensor. The prediction is that of
- * the whole tensor, and must not overlap dst. */
+ * range are decoded; of blocks before it only the headers are read. Later bytes at src are not
+ * read, and total_size is not checked, unless the range is the whole tensor. The prediction is that
+ * of the whole tensor, and must not overlap dst. */
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
- * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a
- * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
- * one, its base.
+ * A snapshot holds source files, which are restored byte for byte. Some ranges of a file are
+ * tensors: they have a name, a dtype and a shape, and can be read alone. A delta is a snapshot that
+ * is coded against another snapshot, its base.
  *
- * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks that:
- * escape strings before you print them. If a stream claims to have read more than was asked for,
- * that is LMC_ERR_READ. */
+ * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
+ * escape strings before you print them. A stream that claims to have read more than it was asked
+ * for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -447,39 +451,39 @@ enum lmc_file_kind { LMC_FILE_REGULAR = 0, LMC_FILE_DIRECTORY = 1 };
 /* A tensor: a named range of a source file. */
 typedef struct lmc_tensor {
     const char *name;      /* unique within the file; may be "" */
-    const char *dtype;     /* as the source says, "BF16"; unknown strings are kept; 1 .. 32 bytes */
+    const char *dtype;     /* the source's name, such as "BF16"; may be unknown; 1 .. 32 bytes */
     unsigned rank;         /* 0 .. LMC_MAX_RANK; 0: a scalar */
     const uint64_t *shape; /* rank entries, outermost first */
     uint64_t offset;       /* first byte within the file */
-    uint64_t size;         /* bytes. For known dtypes: product of shape, times bits, over 8 */
-    /* Set by readers and lmc_file_identify (spec 7.1); zero while not known. */
+    uint64_t size;         /* bytes. For known dtypes: product of shape * lmc_dtype_bits / 8 */
+    /* Set by readers and lmc_file_identify (spec 7.1); zero if not known. */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
-    /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
+    /* Set by readers. The writer stores it, unless quantizer has a new one. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. If it
-     * was fitted with a second moment, twin says where that is, with LMC_CONVERT_NONE. */
+    /* Writer only, for lossy coding; or NULL. It must outlive the writer. If it was fitted with a
+     * second moment, twin says where that moment is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: the parts of the base to code it against; NULL: the tensor of its name. */
+    /* Writer only: the parts of the base that predict it; NULL: the tensor of the same name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    uint64_t reserved[4]; /* zero; see the head of this part */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_tensor;
 
 /* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
- * base, from `offset` on. Parts follow one another; what comes after the last one is coded by
- * itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+ * base, from `offset` on. Parts follow one another; bytes after the last part have no prediction.
+ * Wrong parts only make the output larger. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
-    const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
-                         the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
+    const char *path; /* of the base's file that has the tensor; may be "". NULL: the first file
+                         with a tensor of that name that is long enough */
+    const char *name; /* of the tensor; may be "". NULL: these bytes have no prediction */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
- * from. It then takes almost nothing. A wrong claim costs only size. These bytes must have been
- * written before, and must not have a twin themselves. */
+ * from. Its blocks then take almost no space. A wrong twin only makes the output larger. The twin's
+ * bytes must have been written before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -488,14 +492,14 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* if not NONE: from twice as many bytes, to nearest even */
+    enum lmc_conversion conversion; /* if not NONE: of twice as many bytes, ties to even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+/* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
                                 enum lmc_conversion conversion);
 
 typedef struct lmc_file {
-    const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
+    const char *path; /* relative, '/'-separated, without "." and ".."; "": the only file */
     enum lmc_file_kind kind;
     uint64_t size;     /* bytes, or LMC_UNKNOWN_SIZE; 0 for a directory */
     int has_mode;      /* 1: mode is set */
@@ -505,29 +509,30 @@ typedef struct lmc_file {
     uint32_t mtime_ns; /* 0 .. 999,999,999 */
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
-    uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
-    /* Writer only, for a file of known size without tensors: as for tensors. The name of such a
-     * file is its path. One with a twin is never grouped (group_files). */
+    uint32_t crc; /* CRC-32C of the whole file; set like a tensor's fingerprint */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* if n_tensors is 0: as of one tensor */
+    /* Writer only, for a file of known size without tensors: as for a tensor, whose name is the
+     * path. A file with a twin is never grouped (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     const struct lmc_twin *twin;
-    uint64_t reserved[4]; /* zero; see the head of this part */
+    uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_file;
 
 typedef struct lmc_sink {
-    enum lmc_status (*write)(void *user, const void *data, size_t size); /* append all of it */
+    enum lmc_status (*write)(void *user, const void *data, size_t size); /* appends all size
+                                                                            bytes */
     void *user;
 } lmc_sink;
 
-/* Reads up to size bytes (at least 1 unless the stream ends: then 0) into dst; *got: how many. */
+/* read() copies up to size bytes to dst and sets *got to their number: 0 only at the end. */
 typedef struct lmc_stream {
     enum lmc_status (*read)(void *user, void *dst, size_t size, size_t *got);
     void *user;
 } lmc_stream;
 
-/* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source; a stream that reads data from position on. */
+/* Memory as a sink, source or stream. The sink appends to data and reallocates it (start with all
+ * zero, end with lmc_memory_free). The stream reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -535,15 +540,15 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+/* The snapshot that a delta is coded against: files whose fingerprints are known from a reader
  * (lmc_reader_base) or from lmc_file_identify. To restore the delta, a base with the same
- * fingerprint is needed, in any form. Tensors are matched by name, dtype and size (of several, the
- * one in the file of the same path); files without tensors by path. */
+ * fingerprint is needed: an LMC file or plain files. Tensors are matched by name, dtype and size
+ * (of several tensors, the one in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
     const lmc_file *(*get_file)(void *user, size_t file_number);
-    /* Reads all of it. Errors: READ, or what is wrong with the base. */
+    /* Reads exactly size bytes, or fails: with READ, or the error that the base has. */
     enum lmc_status (*read)(void *user, size_t file_number, uint64_t offset, void *dst,
                             size_t size);
     void *user;
@@ -555,86 +560,86 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files, in binary mode. The caller closes them (fclose may fail). A source seeks; its size is
- * taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C
- * library can say). */
+/* Open files, in binary mode. The caller closes them (fclose may fail). A source moves the file's
+ * position; lmc_stdio_source finds its size. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * too large for the C library). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
 LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 
-/* -- restore: front to back from a pipe, everything checked -- */
+/* -- restore: reads a pipe from front to back, and checks everything -- */
 
 /* All zero: the defaults. */
 typedef struct lmc_restore_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t
-        done_size; /* in place: bytes that an earlier attempt has written; they are checked, and
-                           write() gets the rest */
-    const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
+    /* In place: bytes that an earlier attempt has written: checked, but not written again. */
+    uint64_t done_size;
+    const lmc_base *base; /* of a delta; or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
-    int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
-    /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
-     * no "..". */
+    int check_hashes;     /* 1: compares content_hashes, if any; LMC_ERR_CORRUPT if they differ */
+    int *has_hashes;      /* or NULL; with check_hashes, set on LMC_OK: 1 if there were hashes */
+    /* Callbacks. Each may be NULL: then its data is only checked. Paths are relative, without
+     * "..": that was checked. */
     enum lmc_status (*begin_file)(void *user, const lmc_file *file, size_t file_number);
     /* The file's next bytes, already checked block by block. */
     enum lmc_status (*write)(void *user, const void *data, size_t size);
     /* The file's size and crc are known now. */
     enum lmc_status (*end_file)(void *user, const lmc_file *file, size_t file_number);
-    /* Reads what write() got; in place, also what it has not got yet. Called by the caller's
-     * thread, never beside write(). */
+    /* Reads what write() got; in place, also the base's bytes that are not replaced yet. Called by
+     * the caller's thread, never while write() runs. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
-    /* Each entry of the metadata, in the order of the keys, when all else was checked; key ends
-     * with a zero byte, value is valid during the call. */
+    /* Each entry of the metadata, in the order of the keys, after all else was checked. key ends
+     * with a zero byte; value is valid during the call. */
     enum lmc_status (*metadata)(void *user, const char *key, const void *value, size_t size);
-    /* As that of a writer: bytes of files that were decoded so far. */
+    /* As in lmc_writer_options; done: bytes of files that were decoded so far. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
-     * at once, in any order, each with a block of the file that was begun last, decoded and
-     * checked; all return before end_file and read_back are called. Files that share blocks, as
-     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
+    /* Used instead of write(), for files with random access; or NULL. Several workers call it at
+     * once, in any order, each with a decoded and checked block of the file that was begun last.
+     * All calls return before end_file or read_back is called. Files that share blocks
+     * (group_files) still use write(), so write must not be NULL. Not with in_place. Else
+     * ARGUMENT. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
+    size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Everything is checked only when this has returned
- * LMC_OK: keep the output apart until then. fingerprint: gets that of the snapshot; or NULL.
- * Memory: as the writer with a stream. The stream is read ahead, to its end.
+/* Restores every file of the snapshot, in order. Not everything has been checked before it returns
+ * LMC_OK: keep the output separate until then. fingerprint gets the snapshot's, or is NULL. Memory:
+ * as of a writer with a stream. The stream is read ahead, to its end.
  *
- * With a parallel, any of the workers calls the stream's read(), and write(): perhaps both at the
- * same time, but neither twice. begin_file and end_file are called by the caller's thread, while
- * nothing else runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG, READ_BACK,
- * and all that say what is wrong with the input. With a wrong base nothing is written.
+ * With a parallel, any worker may call the stream's read() or write(). Both may run at the same
+ * time, but never two calls of one of them. The caller's thread calls begin_file and end_file while
+ * no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
  *
- * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
- * BASE_MISSING then means that all that can be checked without the base is intact. The content was
- * not checked, nor fingerprints and CRCs of files (end_file gets 0). READ_BACK means the same for a
- * snapshot that refers to itself, without read_back.
+ * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
+ * BASE_MISSING then means that everything that can be checked without the base is intact. Not
+ * checked are the content, fingerprints and CRCs of files (end_file gets 0). READ_BACK means the
+ * same for a snapshot that refers to itself, without read_back.
  *
- * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * In place (spec/salvage.md, 2), the files of the base become those of the delta, block by block.
  * ARGUMENT: several files share blocks.
  *
- * - Before: open the delta with a reader. That finds a delta that is cut short, and
- *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
- * - The base: options->base is not used. The caller checks the base's fingerprint, or relies on the
- *   CRC of each block's content, which is compared before the block is written. begin_file() must
- *   refuse a file whose path, kind or size differs from the base's, and read_back() must refuse
- *   what lies outside of a file.
- * - Crashes: write() gets whole blocks. A block that is half written when the program dies cannot
- *   be decoded any more. So first store what write() gets in another place, synced, until it is in
- *   the target.
- * - Going on: done_size of the next attempt may be the sum of the sizes that write() got. If the
- *   bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or beyond
- *   the end: ARGUMENT.
- * - After any error what was written stays, and the target is half old and half new: go on later,
- *   with an intact copy of the same delta. */
+ * - Before: open the delta with a reader. This finds a truncated delta, and
+ *   lmc_reader_can_restore_in_place tells whether the delta can be restored in place.
+ * - The base: options->base is not used. Check the base's fingerprint, or rely on the CRC of each
+ *   block's content, which is compared before the block is written. begin_file() must refuse a file
+ *   whose path, kind or size differs from the base's, and read_back() must refuse bytes outside of
+ *   a file.
+ * - Crashes: write() gets whole blocks. If the program dies while it writes a block, that block
+ *   cannot be decoded any more. So first store what write() gets in another file and sync that
+ *   file. Keep it until the block is in the target.
+ * - Resuming: done_size of the next attempt may be the sum of the sizes that write() got.
+ *   BASE_WRONG: the target's first done_size bytes are not those of the delta. ARGUMENT: done_size
+ *   is within a block or beyond the end.
+ * - After any error what was written stays, so the target is partly old and partly new: resume
+ *   later, with an intact copy of the same delta. */
 LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                 const lmc_restore_options *options);
 
@@ -644,38 +649,38 @@ typedef struct lmc_reader lmc_reader;
 
 /* All zero: the defaults. */
 typedef struct lmc_reader_options {
-    size_t struct_size;           /* as of a block's */
+    size_t struct_size;           /* as in lmc_block_options */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. That also finds blocks of another snapshot, which CRCs do not. It
-     * does not protect against forgers. 1: without this check, which takes some 5 % of the
-     * instructions. */
+    /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
+     * (LMC_ERR_CORRUPT). This finds blocks of another snapshot, which CRCs do not, but no forgery.
+     * 1: without this check, which takes some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
-     * thread may use it meanwhile. So a chain of deltas in which each is the lender of the next
-     * needs buffers only once. */
+    /* Another reader, whose buffers and parallel this reader uses; or NULL. It must outlive this
+     * reader, and no other thread may use it meanwhile. In a chain of deltas, give each reader to
+     * the next one as lender: then the chain needs buffers only once. */
     lmc_reader *lender;
     void *alloc_user;
-    /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+    /* 1: several workers may call the source's read_at at once: each reads the blocks that it
+     * decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
-/* Reads and checks the trailer and the index. They are in the last 64 KiB, if there are up to about
+/* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
  * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
- * max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code, in a chain
- * for each link; with parallel_reads one for each block. Of files of more than 8,000 blocks, one
- * more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and its name for
- * each tensor, 16 for each block that was looked up; while reading, blocks as the writer, and up to
- * 16 MiB of code. A delta can be listed without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. An LMC file of
+ * more than 8,000 blocks takes one more call for a part of a tensor, or of a delta. Memory: the
+ * index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked up;
+ * while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be listed
+ * without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
-/* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
+/* What is known of a snapshot. lmc_header_parse sets only what the LMC file's header has. */
 typedef struct lmc_snapshot_info {
     size_t n_files, n_metadata;                     /* 0 in a header */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];      /* all zero in a header */
@@ -685,77 +690,75 @@ typedef struct lmc_snapshot_info {
     unsigned format_minor; /* of the version that wrote it */
     uint64_t n_sections;   /* ancillary ones; 0 in a header */
     uint64_t has_records;  /* 1: it has extension records, which this library skips */
-    uint64_t reserved[4];  /* zero; see the head of this part */
+    uint64_t reserved[4];  /* zero; see "reserved words" above */
 } lmc_snapshot_info;
-/* Of a damaged file, as far as that is known. */
+/* Of a damaged file: as far as it is known. */
 LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * have one. The first search sorts the names (40 to 60 bytes for each, which the reader keeps);
- * each then takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * files have one. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A call
+ * takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
- * each. LMC_ERR_LIMIT: to predict them, more than 64 * (size + 2^22) bytes would be decoded for
- * each snapshot of the chain, as only hostile files need. */
+/* Reads bytes [offset, offset + size) of a file to dst. Only the blocks that hold them are read,
+ * and each is checked. LMC_ERR_LIMIT: the predictions would need more than 64 * (size + 2^22)
+ * decoded bytes of each snapshot of the chain. Only hostile files need so many. */
 LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
                                 size_t size);
-/* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
- * gave. */
+/* The same for a tensor that lmc_reader_get_file or lmc_reader_find_tensor has returned. */
 LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
                                   uint64_t offset, void *dst, size_t size);
-/* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
- * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
+/* Parses the header of an LMC file, its first LMC_FILE_HEADER_SIZE bytes (src may have more), for
+ * example to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
 LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
- * else meanwhile. A chain of deltas takes time in proportion to its length. But where many small
- * tensors are in another order than in the base, a block may be decoded for each of them, and the
- * factors of such links multiply: restore such a base to files first. */
+ * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
+ * many small tensors have another order than in the base, a block of the base may be decoded for
+ * each of them, and the factors of such deltas multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
- * long as the reader. */
+/* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
+ * *value stay valid as long as the reader. */
 LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
                                    const void **value, size_t *size);
-/* The entry of that key; NOT_FOUND. */
+/* The entry of that key; or LMC_ERR_NOT_FOUND. */
 LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
                                     size_t *size);
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
- * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
+ * For whole buffers and files. They write an LMC file with one source file, and read any LMC file
+ * that has one source file and no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
-/* Of compressing and decompressing. NULL or all zero: the defaults. */
+/* For compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
-    size_t struct_size;   /* as of a block's */
+    size_t struct_size;   /* as in lmc_block_options */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
-     */
+    /* Of decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer. */
+    /* Or NULL. As in lmc_writer_options. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
 } lmc_compress_options;
 
-/* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor), as the file claims: set a limit for files of strangers (options). Errors: as
- * lmc_reader_open; NOT_ONE_FILE. */
+/* The number of bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO
+ * if the file is not one tensor). The file may lie: set a limit for files of strangers (options).
+ * Errors: those of lmc_reader_open, NOT_ONE_FILE. */
 LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
                                  enum lmc_dtype *dtype, const lmc_compress_options *options);
-/* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
+/* Decompresses to dst. *dst_size: bytes written, all of which were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
 LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
                           size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
-/* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
- * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, such as safetensors.)
- * Errors: READ, WRITE, and those above. */
+/* From file to file. The result is written to dst_path.part. When it is whole and checked, it is
+ * renamed to dst_path. After any error dst_path is as it was, and dst_path.part is removed. dtype:
+ * of all bytes of the file; LMC_AUTO if in doubt. (Only the command reads containers, such as
+ * safetensors.) Errors: READ, WRITE, and those above. */
 LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
                                const lmc_compress_options *options);
 #endif
@@ -763,10 +766,10 @@ LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
 
 /* -- tools -- */
 
-/* CRC-32C of size bytes; crc: 0, or that of the bytes before. */
+/* CRC-32C of size bytes; crc: 0, or the CRC of the bytes before. */
 LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* Instruction set tiers. Their numbers have no order: a new tier gets a free one. */
+/* Instruction sets. The numbers have no order: a new tier gets an unused number. */
 enum lmc_tier {
     LMC_TIER_SCALAR = 0,
     LMC_TIER_NEON = 1,
@@ -775,15 +778,15 @@ enum lmc_tier {
     LMC_TIER_SIMDE = 4,
     LMC_TIER_BEST = 255 /* for lmc_tier_limit */
 };
-#define LMC_TIER_COUNT 5 /* of this lmc.h */
+#define LMC_TIER_COUNT 5 /* in this lmc.h */
 /* "scalar", "neon", "avx2", "avx512", "simde" */
 LMC_API const char *lmc_tier_name(enum lmc_tier tier);
-/* 1 if this build on this machine has that tier. */
+/* 1 if this build has that tier, and this machine can run it. */
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
-/* The tier in use: the best there is, unless limited. */
+/* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
- * tier: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
+ * an unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -800,8 +803,8 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
+/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+ * LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -816,15 +819,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
+ * these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
- * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
- * unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
+ * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
+ * it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -846,7 +850,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
@@ -854,15 +858,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
- * one with fewer features may be inlined into one with more. */
+/* The tiers of this build: intrinsics in functions with target attributes; kernels/dispatch.h
+ * chooses the tier at run time. A helper that takes vectors needs its callers' attribute. A
+ * function with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
- * cc) may turn it off by itself. */
+/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
+ * turn off crc32 alone. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -870,8 +874,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
- * drop static functions that nobody calls. */
+/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
+ * them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -889,14 +893,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
- * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 code for other machines. Never on x86 or
+ * Arm64: with target attributes SIMDe silently emulates the instructions. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code: not on s390x and riscv64. */
+/* Only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -909,12 +913,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
- * the portable code. */
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
+ * uses the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
- * arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
+ * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -922,7 +926,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__CRC __attribute__((target("+crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
 #endif
-/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
 #if defined(__clang__)
 #define LMC__PMULL __attribute__((target("aes")))
 #define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
@@ -934,22 +938,21 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__NEON 0
 #endif
 
-/* Orders streaming stores before the plain ones that tell other threads of them. */
+/* Orders streaming stores before the plain stores that tell other threads about them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
- * of the format. */
+/* Returns the status if the condition is false. LMC__VALID: for rules of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
 #define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
-/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
+/* Returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \
@@ -961,15 +964,15 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. What each means for a caller is said
- * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
+ * for a caller, spec 2.2 to which rules of the format it belongs.
  *
- * A text is for the user of a program: what happened, then what to do about it. It fits behind the
- * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
+ * A text tells the user of a program what happened, then what to do. It can follow a file's name
+ * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, so the order is free. */
+/* In any order: lookups compare the value. */
 #define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
@@ -1034,9 +1037,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 
 /* == base/bytes.h ============================================================================== */
 
-/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
- * them. */
+/* Integers in memory, little-endian and of any alignment, as in the format (spec 2). Compilers make
+ * one instruction of a memcpy of constant size. Loading two bytes is also one instruction. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -1101,7 +1103,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i. */
+/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1126,14 +1128,14 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
 
 /* == base/options.h ============================================================================ */
 
-/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
  *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                zero, or it wants what is not here
+ *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1148,7 +1150,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
     if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    memcpy(options, &size, sizeof size); /* for functions that get the copy */
     return LMC_OK;
 }
 
@@ -1159,27 +1161,27 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
 
 /* == base/wire_block.h ========================================================================= */
 
-/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
- * On the lowest floor, for the snapshot reader's recovery of damaged files looks for blocks too. */
+/* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in
+ * bits. */
 
 /* Block sizes (spec 4.2): 16 KiB to 4 MiB. */
 #define LMC__MIN_LOG2_BLOCK 14u
 #define LMC__MAX_LOG2_BLOCK 22u
 
 /* Block_Header (spec 5). */
-#define LMC__BLOCK_SYNC 0xB2u   /* its first byte */
+#define LMC__BLOCK_SYNC 0xB2u   /* first byte */
 #define LMC__CONTENT_CRC_AT 12u /* offset of Content_CRC */
 #define LMC__PAYLOAD_CRC_AT 16u /* offset of Payload_CRC */
 #define LMC__BLOCK_CRC_AT 20u   /* offset of Header_CRC */
-#define LMC__PREDICTED 4u       /* of Coding; bits 0-1 are the order */
-#define LMC__LAYOUT_SHIFT 5u    /* of Coding */
-#define LMC__SPARSE 16u         /* of Grouping; bits 0-3 are the classes less one */
-#define LMC__NATURAL_SHIFT 5    /* of Grouping: planes that are not grouped */
+#define LMC__PREDICTED 4u       /* in Coding; bits 0-1 are the order */
+#define LMC__LAYOUT_SHIFT 5u    /* in Coding */
+#define LMC__SPARSE 16u         /* in Grouping; bits 0-3: number of classes - 1 */
+#define LMC__NATURAL_SHIFT 5    /* in Grouping: planes that are not grouped */
 #define LMC__LAYOUT_STORED 0u
 #define LMC__LAYOUT_PLANES 1u
 #define LMC__LAYOUT_QUANTIZED 2u
 
-/* How a list of bytes is stored: its Mode byte (spec 6). */
+/* A list's Mode byte (spec 6). */
 enum {
     LMC__PLANE_RAW = 0,
     LMC__PLANE_CONSTANT = 1,
@@ -1187,15 +1189,15 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. A decoder's recursion and its memory are bounded by these: levels of a tree
- * times masks within masks. */
-#define LMC__MAX_LENGTH 15u     /* of a code; so many levels has a tree (spec 6.2) */
-#define LMC__MAX_FLAT 6u        /* depth of a flat node: 64 symbols, what one vpermb looks up */
+/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
+ * memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+#define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
-#define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
-#define LMC__MASK_MODES 65u     /* modes of masks */
+#define LMC__MASK_GAPS 21u      /* first mode of gaps, for masks of classes only (spec 6.3) */
+#define LMC__MASK_MODES 65u     /* number of modes of masks */
 
 /* == base/wire_file.h ========================================================================== */
 
@@ -1204,7 +1206,7 @@ enum {
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
-#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
+#define LMC__ALGORITHM_AT 10u /* algorithm of fingerprints; only 1 is known */
 #define LMC__FEATURES_AT 16u  /* Incompatible */
 #define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
@@ -1212,7 +1214,7 @@ enum {
 /* Bits of Incompatible: what the file may use. */
 enum {
     LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_OWN = 2,      /* runs that this snapshot itself predicts */
     LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
 };
 #define LMC__KNOWN_FEATURES 7u
@@ -1246,25 +1248,25 @@ enum { /* bits of a tensor's Form */
 enum {
     LMC__PREDICT_ZERO = 0,
     LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
-    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
+    LMC__PREDICT_TEXT = 2, /* by the header text of a file in this snapshot */
+    LMC__PREDICT_OWN = 3   /* by this snapshot; 3 + enum lmc_conversion: converted */
 };
 #define LMC__PREDICTIONS 6u
 
-/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
+/* Bytes of a leaf: a fingerprint hashes sums of leaves of content (spec 7.1). */
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* after a copy of the header */
 #define LMC__INDEX_SECTIONS_AT 80u
 #define LMC__INDEX_METADATA_AT 84u
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__INDEX_BODY_SIZE 88u /* without its entries */
 #define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
+ * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -1274,30 +1276,30 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 /* == kernels/types.h =========================================================================== */
 
 /*
- * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
- * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
- * byte by byte.
+ * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
+ * the same ones, byte by byte.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
- * kernels may read, and where they write a list also write, that far beyond it, so that the last
- * vector needs no care. Everything else is read and written exactly.
+ * kernels may read that slack, and write it where they write the list, so the last vector is no
+ * special case. All other memory is read and written exactly: not a byte more.
  *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
- * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
- * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
+ * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 
-/* A case of a switch: `statement` with a constant of that name. Then the break. */
+/* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
 #define LMC__WITH(name, constant, statement)                                                       \
     {                                                                                              \
         const unsigned name = constant;                                                            \
         statement;                                                                                 \
         break;                                                                                     \
     }
-/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
- * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+/* `statement` with the constants has_left and has_right: whether that side of a node is a list that
+ * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -1308,14 +1310,14 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
     else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
     else LMC__WITH_SIDES(0, 0, statement)
-#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+#define LMC__LINE 64u /* bytes of a cache line on most machines */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * looked at. */
+ * used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -1329,17 +1331,17 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows about the memory around its block, and about its readers. */
+/* How a decoding kernel writes its block, what it fetches meanwhile, and a sum that it computes. */
 typedef struct lmc__streaming {
-    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
-                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
-    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    int is_on; /* the whole output is too large to stay in the caches: dst is written by streaming
+                  stores, which bypass them. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: it is fetched meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
     uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
-/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+/* A plane that join_root has still to merge; `row` is a list for the work. */
 typedef struct lmc__merged {
     unsigned plane;
     uint8_t *row;
@@ -1347,10 +1349,10 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined from. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
-    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
     enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
@@ -1367,7 +1369,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 5.2). */
+/* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -1393,8 +1395,8 @@ typedef struct lmc__class_sides {
     lmc__side side[LMC__MAX_CLASSES][8];
 } lmc__class_sides;
 
-/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
- * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+/* What has changed in a sparse block, for each class: the numbers of the elements, counted within
+ * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
@@ -1402,8 +1404,8 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
-/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
- * bytes each, one behind another. Both have room for all that the patches say. */
+/* What patch has overwritten: the numbers of the elements in the block, and their earlier values,
+ * `width` bytes each, without gaps. Both have room for all changes. */
 typedef struct lmc__undo {
     uint32_t *place;
     uint8_t *before;
@@ -1413,21 +1415,21 @@ typedef struct lmc__undo {
 /* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* 2^111: its product with a number below 2^16 is finite */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
     int32_t min;       /* of q; at most 0 */
     uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;     /* with log */
-    int32_t bias;      /* of scales by prediction */
+    uint32_t step;     /* if is_log */
+    int32_t bias;      /* of scales that follow from predictions */
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; those of restore and what follows it in grids.h. */
+/* The kernels of a tier. Those that take a table first, their own one, do the work of several
+ * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
+ * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -1463,14 +1465,14 @@ typedef struct lmc__kernels {
 /* == kernels/tables.h ========================================================================== */
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
-/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
- * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
- * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
- * of ~m. */
+/* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
+ * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
+ * those of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -1502,8 +1504,8 @@ enum {
 #define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
 static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
-/* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
- * set in m. */
+/* 256 numbers: number m is the exclusive or of those arguments, a to h, whose bits are set in m.
+ * */
 #define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -1521,10 +1523,10 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
- * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
- * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
- * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+/* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
+ * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -1537,8 +1539,8 @@ static const uint64_t lmc__byte_mask[256] =
 static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
- * the rest 0: a shuffle by them sorts eight bytes. */
+/* [m]: the places of the zero bits of m, then those of its one bits: eight bytes each, without
+ * gaps, the rest 0. A shuffle by them sorts eight bytes. */
 #define LMC__PLACES(h, l) \
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -1548,9 +1550,9 @@ static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES)
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
- * low for ones. */
+ * the second of two bytes of a mask, where the first has c ones: |high - c|, of signed bytes, is
+ * 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for ones. So high is 8 more than low for
+ * zeros, -low for ones. */
 #define LMC__MERGE_LOW(h, H, l, L) \
     (LMC__R##l | \
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -1566,13 +1568,13 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
-/* Of a square of eight rows of eight bytes, column by column. */
+/* The places of eight rows of eight bytes, column by column. */
 static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
- * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
+ * their lower halves in turn; those of their upper halves in turn. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -1585,8 +1587,8 @@ static const uint8_t lmc__shuffles[4][64] =
     57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
 #endif
 
-/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
- * is left out. Bit 31 is the coefficient of x^0. */
+/* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
+ * x^32 is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
 /* [b]: the register after byte b, from register 0; that is b times x^8. */
@@ -1595,7 +1597,7 @@ static const uint32_t lmc__crc_table[256] =
                  0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
-/* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
+/* [i]: x^(8 * 2^i). Each is the square of the one before; the first is the square of the last. */
 static const uint32_t lmc__crc_powers[31] =
     {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
     0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
@@ -1603,9 +1605,9 @@ static const uint32_t lmc__crc_powers[31] =
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 #endif
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
- * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
- * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
+ * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
+ * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -1615,7 +1617,7 @@ static const uint32_t lmc__crc_powers[31] =
 
 #if LMC__X86
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
- * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+ * - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i. */
 static const uint64_t lmc__crc_folds[4][2] =
     {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
     0xDD7E3B0C}};
@@ -1629,14 +1631,12 @@ static const uint64_t lmc__crc_fold_last[8] =
 
 /* == kernels/vec_swar.h ======================================================================== */
 
-/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
- * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
- * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
- * from one byte into the next, or that it is masked out.
+/* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
+ * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
+ * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
  *
- * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+ * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
+ * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -1644,22 +1644,22 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+/* Bytes where `lower` is 255 change places with the bytes `shift` bits above them. */
 LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 {
     const uint64_t t = (v ^ v >> shift) & lower;
     return v ^ t ^ t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
- * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
+ * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
  *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
  *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
  *
- * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+ * As elements 4 to 7 are in the upper halves, each plane's eight bytes are in order. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -1668,8 +1668,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
- * diagonal change places. */
+/* width 8: words e0 .. e7 <-> planes 0..7. Transposes four squares of 4 by 4; then the two squares
+ * that are not on the diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -1678,17 +1678,17 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
- * of a word change places, then pairs of bytes; for the inverse it is the other way about:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
+ * middle change places, then pairs of bytes; the inverse begins with the pairs:
  *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
- * bit, and in the order of two's complement the bits below the sign of what is negative flip before
- * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
- * a product without carries fills an element with its sign. */
+/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
+ * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
+ * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
+ * sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1702,7 +1702,7 @@ LMC__INLINE uint64_t lmc__from_residuals(uint64_t r, unsigned width, enum lmc__o
     return order == LMC__ORDER_INTEGER ? lmc__flip_negative(r, width) : r;
 }
 
-/* The inverse. v is destroyed. */
+/* From v[p], the bytes of plane p, to the eight elements at dst. v is overwritten. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
     unsigned i;
@@ -1743,8 +1743,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
- * has ones, those of `ones`. */
+/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
+ * `ones`, and whose other bytes are those of `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -1755,8 +1755,8 @@ LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 #define LMC__ONES8 0x0101010101010101u
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
- * Reads no byte behind the mask's last one: it may be the last of the input. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; bits behind its end are 0. Reads
+ * no byte behind the mask: the input may end there. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -1770,14 +1770,13 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 
 /* == kernels/vec_neon.h ======================================================================== */
 
-/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
+/* The basic operations of the NEON tier, on vectors of 16 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants.
  *
- * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
- * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
- * vector register of 8 bytes as long as they can. */
+ * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
+ * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
+ * long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -1794,8 +1793,8 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
- * 0 where there is no such place; how many bytes are 255, the others being 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
+ * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -1822,8 +1821,8 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
+/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
+ * time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -1870,8 +1869,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
- * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+/* load_bits: m, the bits of 64 elements. spread: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies
+ * of byte 2 j and eight of byte 2 j + 1 are tested, each for the bit of its place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
 {
     return vreinterpretq_u8_u64(vdupq_n_u64(m));
@@ -1891,7 +1890,7 @@ LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
     return vsliq_n_u8(one, v, 1);
 }
 
-/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+/* r[i] = table[v[i]], of 64 entries. `depth` matters only on AVX2. */
 typedef uint8x16x4_t lmc__table64;
 LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
@@ -1903,14 +1902,14 @@ LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v
 
 /* == kernels/vec_avx2.h ======================================================================== */
 
-/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
- * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
- * Most instructions work within each half of 16 bytes; comments say which cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
+ * within each half of 16 bytes; comments name those that cross the halves.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
-/* gcc 12's own headers set their undefined vectors from themselves:
+/* gcc 12's own headers initialise undefined vectors with themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
@@ -2006,7 +2005,7 @@ LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 #endif
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
- * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+ * tests in blendv whether unsigned bytes are below zero, and always gives b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -2042,8 +2041,8 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
  *
  *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+ *     row_of       r                          v >> 4, without what a 16-bit shift brings in
+ *     out          row 0's entry; where row_of is 1, row 1's; and so on */
 typedef struct lmc__table64 {
     __m256i val[4];
 } lmc__table64;
@@ -2125,7 +2124,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {
@@ -2156,10 +2155,9 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
-/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
- * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
- * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
+ * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
+ * the lowest first. All are inlined, so width, left and the like are constants. */
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2168,7 +2166,7 @@ LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+ * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
@@ -2204,8 +2202,8 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 
 /* == kernels/vec.h ============================================================================= */
 
-/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. SIMDe has AVX2's names. */
+/* A machine has NEON or AVX2, never both. Code that is the same for both is written once:
+ * LMC__VEC(name) is the function `name` of the machine's tier. With SIMDe it has AVX2's name. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
@@ -2214,7 +2212,7 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 #define LMC__LOOP_VEC static __attribute__((noinline))
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
-typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
 #elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
@@ -2232,20 +2230,20 @@ typedef __m128i lmc__sorted;
 
 /*
  * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
- * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
+ * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
  *
- * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
- * patterns, NaN and -0 included:
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
+ * NaN and -0 included:
  *
- *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
- *               is positive now, as an integer: base without its sign bit
- *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
- *               the integers are in the order of the numbers
+ *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
+ *               prediction is positive: as an integer, base without its sign bit
+ *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
+ *               the integers have the order of the floats
  *     distance  d = x - base modulo 2^W
  *
- * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
- * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
+ * second step flips all bits but the sign, and zigzag flips them back.
  */
 
 LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned width,
@@ -2260,9 +2258,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
- * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
- * differences, and lmc__residual and lmc__restore_element for each element. */
+/* For each element of a vector: sign_bits, its sign bit alone; negative, all bits if it is
+ * negative, else none; plus and minus, modulo 2^W; residual and restore, as lmc__residual and
+ * lmc__restore_element. Operators of gcc's and clang's vector types act on each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2295,7 +2293,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                             : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
     }
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+/* r rotated to the right by one bit is r >> 1, with the sign of the difference in the top bit. */
 #define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
     INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
     {                                                                                              \
@@ -2322,17 +2320,17 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 /* == kernels/crc32c.h ========================================================================== */
 
 /*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
- * before, 0 at the start. The kernels of all tiers give the same.
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+ * before p, or 0. The kernels of all tiers give the same result.
  *
- * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
- * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
- * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
+ * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
+ * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
 /* Product of two polynomials modulo the CRC's. */
@@ -2363,17 +2361,18 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
- * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
- * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
- * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
- * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
+ * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
+ * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
+ * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
+ * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
+ * implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+/* 8 bytes in the machine's order: sums of bits do not depend on it. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -2381,8 +2380,8 @@ LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
     return v;
 }
 
-/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
- * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where a place has `unit` bytes, 1 or 8; size is a
+ * multiple of 64. sums may be out: 64 bytes are read before the first of them is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
                                      size_t size, size_t unit)
 {
@@ -2400,9 +2399,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* Makes out of a message, before which the register is crc, a shorter one that begins with register
- * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least. */
+/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
+ * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
+ * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -2423,8 +2422,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
- * are not taken out, but go through a table. */
+/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
+ * The last four words are not cleared, but go through a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -2462,16 +2461,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 /*
- * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
- * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
- * the first, and are joined at the end:
+ * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
+ * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
+ * but the first, and are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -2503,10 +2502,10 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
- * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
- * up for both. */
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
+ * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
+ * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
+ * compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2534,26 +2533,25 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
- * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
- * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
- * time:
+ * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
+ * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
+ * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
- * through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
+ * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
- * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
- * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
- * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
+ * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
+ * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
+ * the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
-/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+/* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
@@ -2570,8 +2568,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
- * vector of all is xored with; zero from then on. */
+/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
+ * very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -2628,8 +2626,8 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 
 /* == kernels/sum64.h =========================================================================== */
 
-/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
+/* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
+ * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2696,11 +2694,11 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 /* == kernels/split_join.h ====================================================================== */
 
 /*
- * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. Of floats it is
- * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
- * the top one, and its sign to the lowest bit:
+ * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
+ * and written exactly; they may have any alignment, and must not overlap. The residual of a float
+ * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
+ * the sign is the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -2709,7 +2707,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * Both are called directly for samples, and for what the loops of split_root and join_root leave
  * over.
  */
 
@@ -2723,9 +2721,9 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: LMC__WITH(w, 8, statement)                                                            \
     }
 
-/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
- * right one: in one function for all widths, gcc runs out of registers for the counters and
- * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+/* Defines functions NAME_1 to NAME_8 of a loop NAME_loop, one for each width, and calls the right
+ * one. In one function for all widths gcc would run out of registers for the counters and pointers
+ * of the innermost loop. The loop has `width` as a parameter, these functions do not. */
 #define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
     attributes void name##_##w parameters                                                          \
     {                                                                                              \
@@ -2745,8 +2743,9 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     default: name##_8 arguments;                                                                   \
     }
 
-/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
- * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+/* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -2757,7 +2756,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -2770,7 +2769,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
-            /* all loads before the first store, or what dst might alias would stop the compiler */
+            /* all loads before the first store: for the compiler, dst may overlap rows */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 const uint16_t z = (uint16_t)(r >> 1 | r << 15);
@@ -2798,7 +2797,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. */
+/* Calls the body with constants: 4 widths, two of them with each order. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2808,7 +2807,7 @@ LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *plane
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
 }
 
-/* The vector tiers end with this, too, so n may be 0. */
+/* The vector tiers also end with this kernel, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, enum lmc__order order)
 {
@@ -2817,27 +2816,26 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 
 #if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's.
+ * the loop. The scalar kernel does the rest.
  *
- * A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
- * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
+ * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
+ * a vector has 8 bytes, and 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
- * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
- * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll.
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
+ * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
+ * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
- * LMC__ORDER_NONE. */
+ * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
+ * elements; order is not LMC__ORDER_NONE there. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -2900,7 +2898,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -2913,8 +2911,8 @@ LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *plane
 
 /* == kernels/count.h =========================================================================== */
 
-/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+/* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
+ * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2930,8 +2928,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
- * pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
+ * widened in pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -2943,8 +2941,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
-     * bits */
+    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
+     * at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -2952,8 +2950,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
- * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
+ * 7, make a word of their own, in any order. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -2968,7 +2966,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
-/* The last load is masked: bytes beyond size read as zero and are not touched. */
+/* The last load is masked: it does not access bytes beyond size, and gives zeros for them. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();
@@ -2999,13 +2997,13 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  *
  * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
  * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst gets whole groups too, so it must not overlap the sides.
+ * dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
- * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
- * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+ * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -3039,7 +3037,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
+ * counts up to and including that byte. A macro: clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -3111,8 +3109,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
  * The values at the dots do not matter: the blend takes the other side there. The first half takes
- * 16 - half elements of the left list and half of the right one, and the second half goes on behind
- * them. So each half is loaded from its own place, within 32 bytes from a and b. */
+ * 16 - half elements of the left list and half of the right one, and the second half continues
+ * behind them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -3145,8 +3143,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
+ * short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -3196,8 +3194,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
- * may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
+ * load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -3226,7 +3224,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel is faster: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {
@@ -3238,9 +3236,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
 /* == kernels/flatten.h ========================================================================= */
 
 /*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
- * element is a number of so many bits, and the node is `depth` bit planes, the most significant
- * first, of ceil(n / 8) bytes each:
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
+ * most significant first:
  *
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
@@ -3252,9 +3250,9 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
- * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
- * the list must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
+ * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
+ * must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -3272,7 +3270,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
@@ -3298,7 +3296,7 @@ LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, si
         LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
-/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+/* symbols has only 2^depth entries: a copy is padded to the 64 entries of a table. */
 LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
@@ -3322,8 +3320,8 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
- * 2^depth are not read, by a masked load. */
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
+ * no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -3361,21 +3359,21 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So they take a strip of the block through all stages, then the next one:
+ * into the first cache. So each takes one strip of the block through all stages, then the next:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
- * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
- * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
+ * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip.
  */
 
-/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
@@ -3383,12 +3381,12 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
- * n_right, of split_root only: ones in their part of the root's mask. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have the CRC-32C
+ * crc. n_right, only of split_root: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t sum; /* of its words, where it is wanted */
+    uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -3402,30 +3400,30 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
- * elsewhere does not change its speed. */
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+ * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
-/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
- * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
- * page, it does no harm. */
+/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
+ * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
+ * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+ * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* Encoders have looked at samples all over the block. That has broken the order of reads by which
- * the hardware foresees the next ones: fetch so many bytes ahead. */
+/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
+ * hardware sees no order from which to predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
- * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
- * read. */
+/* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
+ * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -3452,14 +3450,14 @@ LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, si
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
- * end of the block. */
+/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
+ * of the block. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
 }
 
-/* Fetches the share of the 64 elements from number i on, line by line. */
+/* Fetches the bytes of streaming.next for 64 elements, from number i on, line by line. */
 LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
                                                size_t per_element)
 {
@@ -3472,9 +3470,9 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
 }
 
 /*
- * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
- * together from the end of one vector and the start of the next; `head` bytes of dst stand before
- * its first full line:
+ * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made from the end of one vector and the start of the next; `head` bytes of dst are before its
+ * first full line:
  *
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
@@ -3495,7 +3493,7 @@ LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *
     return s;
 }
 
-/* The next vector of dst, which is at `at`. */
+/* Stores v, the next vector of dst, at `at`. */
 LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
                                            int is_first)
 {
@@ -3506,15 +3504,15 @@ LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at,
     s->last = v;
 }
 
-/* The last 64 - head bytes before `end`, where the next vector would be. */
+/* Stores the last 64 - head bytes before `end`, the end of dst. */
 LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
+/* A line is written by two stores of 32 bytes in a row, so the CPU can write it to memory at once.
+ * Bytes before the first whole line and behind the last one are copied by memcpy. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));
@@ -3540,30 +3538,30 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
- * less, to work in. The row of a plane that is yet to be made is not looked at.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
+ * these are fewer. The row of the plane that is yet to be made is not used.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
- * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them.
+ * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
+ * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
+ * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
- * once for each block, when all that could be wrong with its payload has been found.
+ * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * this once for each block, when its payload has been checked completely.
  *
- * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
- * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
- * before.
+ * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
+ * must be computed before.
  */
 
-/* What is left of a side when `used` bytes of its list are. */
+/* A side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
     return side;
 }
 
-/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
- * Returns that number for the next strip. */
+/* Joins elements [i, i + m), at most a strip; n_right ones of the root's mask are before them.
+ * Returns n_right for the next strip. */
 static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
                               size_t i, size_t m, size_t n_right)
 {
@@ -3583,15 +3581,14 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots nobody wants one. */
+/* Without snapshots no sum is needed. */
 #ifndef LMC_NO_SNAPSHOT
 #define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #else
 #define LMC__SUM64(k, p, size) 0
 #endif
 
-/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
- * tiers end with. */
+/* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
                                  uint64_t *sum)
@@ -3617,10 +3614,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
 
 #if LMC__X86
 /*
- * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
- * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
- * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
- * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+ * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
+ * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
+ * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
  *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
@@ -3631,42 +3628,42 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
- * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
- * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
+ * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
  *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
- * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
- * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
- * s, long before the last step of draining reads it. At both ends plain stores that may overlap
- * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong.
+ * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
+ * is made, its first vector is copied to the slack behind strip s, long before the last step of
+ * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
+ * vector less is streamed.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
- * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
+ * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
+ * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
-/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
- * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. */
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
+ * addresses differ: else a load may wait until an earlier store to an address with the same low
+ * bits has reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
- * step would go is masked, with no bits for constants, all bits for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
+ * length of a step is masked, by 0 for constants, by all ones for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
 } lmc__side_cursor;
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
                                                       uint8_t constant[64])
 {
@@ -3677,8 +3674,8 @@ LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t use
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
- * `head` bytes into a buffer. */
+/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
+ * bytes behind the start of a buffer. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -3687,7 +3684,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+/* All whole strips; there is at least one; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, enum lmc__order order,
@@ -3719,8 +3716,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch what is read next at the speed of what is written now: it is compressed, and
-             * so the shorter of the two. */
+            /* Fetch as much of what is read next as is written now: that is enough, because
+             * compressed data is the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -3760,7 +3757,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -3775,7 +3772,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
-        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+        case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
             else LMC__CALL(2, 0);
             break;
@@ -3852,8 +3849,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: is there a root, is
+ * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
+ * steps, of 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -3895,25 +3893,25 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
  * counts[c] for each class c of the grouping.
  *
- * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
- * it without a word in the block. The classes are intervals of keys, one behind the other:
+ * An element's class depends on the *key* of its prediction alone, so the block need not store it.
+ * The classes are intervals of keys, one behind the other:
  *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
- * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
- * Every element is in the last class or before, so that needs no comparison.
+ * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
+ * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
+ * Every element is in the last class or before, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
- * elements how many of them are in class c or before, a row of bytes for each class but the last.
- * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
- * for whole steps of LMC__TALLY_STEP elements.
+ * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
+ * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
+ * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
+ * and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -3928,27 +3926,27 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
 }
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
+ * the CRC-32C crc; next[c] of them are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
 } lmc__delta_progress;
 
-/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
- * seven bits there; its sign follows them. */
+/* The key: the eight bits below the sign bit; in bf16 and fp32 they are the exponent. A byte has
+ * only seven bits there; its sign bit follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* That of element i: it is within the last two bytes. */
+/* The key of element i, which is within its last two bytes. */
 LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 {
     return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
- * ascend: one pass over both. */
+/* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
+ * grows, and one pass over both is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -3958,7 +3956,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
+/* One by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -3978,16 +3976,16 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
- * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
- * lowest first, its 32 bits being s eeeeeeee m...:
+/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
+ * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
+ * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
- * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+ * Only even bytes are kept, so the sign, which is in byte 1 after the shift, is dropped. */
 #define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
     INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
     {                                                                                              \
@@ -4034,8 +4032,8 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
- * bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
+ * 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -4047,7 +4045,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -4056,10 +4054,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* before a byte of them can overflow */
+        /* in size_t, which has room for all */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    /* The rest first, since that sets the counts; then add class c's difference. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -4074,7 +4072,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -4083,7 +4081,7 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of each class: from first[c] on, so many more. */
+/* The keys of class c: first[c] .. first[c] + more[c]. */
 typedef struct lmc__key_ranges {
     uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
 } lmc__key_ranges;
@@ -4115,15 +4113,15 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
- * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
+ * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
  * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
  *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
  *
- * tally: where the step's bytes of class 0 go, or NULL. */
+ * tally: the place for the step's bytes of class 0, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
                                            size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
@@ -4158,7 +4156,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
+ * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -4187,7 +4185,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* As on AVX2. */
+/* As lmc__load_step_avx2 and lmc__find_keys_avx2. */
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -4206,24 +4204,23 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
                                   lmc__splat_avx512(more));
 }
 
-/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
- * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
- * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
- * class are brought together.
+/* Finds which of 64 elements are in which class, for eight classes at once. A look-up gives each
+ * element a byte with a bit for each class. The bytes of eight elements are a matrix of 8 x 8 bits,
+ * which gf2p8affineqb transposes. Then the bytes of each class are brought together.
  *
  *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
  *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
- * faster by it. */
+ * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
+ * are no faster with this. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
 } lmc__finder;
 
-/* up_to: masks of the elements of each class *or before*. */
+/* up_to: the masks have the elements of each class *and of all before it*. */
 LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
                                         int up_to)
 {
@@ -4245,7 +4242,8 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
+     * one */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -4257,8 +4255,8 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
         columns, _mm512_gf2p8affine_epi64_epi8(diagonal, _mm512_shuffle_epi8(bits, reversed), 0));
 }
 
-/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
- * tally's. */
+/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
+ * of a word, are the tally's. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -4300,15 +4298,15 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
 /* == kernels/ungroup.h ========================================================================= */
 
 /*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+ * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
+ * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
+ * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
+ * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
+ * zero, so classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -4318,8 +4316,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
  * decoder has made the lists as long as count_classes says.
  *
- * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all.
+ * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
+ * most frequent one (no change), needs nothing at all.
  */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
@@ -4353,8 +4351,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+/* Elements [done->n, n), one by one. This defines ungroup; the other tiers end with it. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -4375,17 +4372,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
- * vector replaces the zeros behind the loop over classes.
+/* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
+ * loop over classes the plane's vector replaces these zeros.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Called once for each block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -4401,10 +4398,10 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 }
 
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of those of its class before it in the step. Bytes that are -1 where an element is of the
- * class are summed up within 16: then each is minus the number of those up to itself, and its
- * complement is that number less one, the place. Others get 255 by the same complement of zero, and
- * a shuffle gives zero for such a place.
+ * number of elements of its class before it in the step. Bytes that are -1 where an element is of
+ * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
+ * own; its complement is that number minus one, the place. For others the complement of zero is
+ * 255, and a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -4412,13 +4409,13 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
+ * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads are within 32 bytes from next[c] on:
  *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__spread *spread, const lmc__delta_block *block,
                                            unsigned width, lmc__delta_progress *done)
@@ -4464,8 +4461,8 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                 }
                 next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. The top
-             * plane is always grouped, for n_natural < width (spec 5). */
+            /* Natural planes are in the input and are read exactly: a step is whole. The top plane
+             * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 LMC__VEC(load)(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
@@ -4476,7 +4473,7 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
-            /* of base, this step's elements are in b: dst may be base */
+            /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
                 LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
@@ -4492,7 +4489,7 @@ LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
-/* They do not stream: each strip is read again after it is made. */
+/* These tiers do not stream: they read each strip again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__class_sides *sides,
                                            const lmc__delta_block *block, lmc__streaming streaming)
@@ -4509,8 +4506,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
- * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
- * but base is not streamed to: what was just read is in the caches.
+ * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
+ * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -4554,8 +4551,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; of the
-                 * constant 0 they keep the zeros of the start */
+                /* a list is spread to the class's places, a constant is copied to them; for the
+                 * constant 0 they keep the zeros from the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -4578,11 +4575,12 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            /* streams is the same in all steps, so the branch is always foreseen */
+            /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
+         * zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }
@@ -4614,25 +4612,25 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
 /* == kernels/patch.h =========================================================================== */
 
 /*
- * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
- * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
- * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
- * element that gives the element of dst. dst may be base; then only what changes is written.
- * Returns the CRC-32C of dst.
+ * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+ * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
+ * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
+ * bytes; base's element and this give the element of dst. dst may be base; then only changes are
+ * written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC.
+ * tally was filled by count_classes of the same table, for the same base and grouping. With it,
+ * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
+ * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
  * the class's elements changes nothing.
  */
 
-/* Element i, before it changes. */
+/* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
 {
     if (!undo) return;
@@ -4640,7 +4638,7 @@ LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsi
     lmc__store_element(undo->before, undo->n++, before, width);
 }
 
-/* Puts all back, in a block whose elements patch has changed. */
+/* Undoes all changes that patch has made to the block at dst. */
 LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
 {
     size_t j;
@@ -4648,7 +4646,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -4677,8 +4675,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
- * with. */
+/* Elements [done->n, n), one by one. This defines patch; the other tiers end with it. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done,
                                 lmc__undo *undo)
@@ -4704,8 +4701,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
- * tally's bytes say how many elements of the class each group of 64 has:
+ * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+ * bytes say how many elements of the class each group of 64 has:
  *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
@@ -4713,28 +4710,29 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made.
+ * dst may be base, and a changed element may get another key, while the keys of its group may be
+ * needed again. So elements are written when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
+/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
- * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
+ * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
+ * zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
- * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
+ * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -4751,19 +4749,19 @@ LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
 }
 
-/* Sums of 16 numbers of 16 bits up to each. */
+/* For each of 16 numbers of 16 bits, the sum of the numbers up to it. */
 LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 {
     const __m256i last = _mm256_set1_epi16(0x0F0E);
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
-    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    /* adds the last of the lower eight to the upper eight; 0x08: zeros, then the lower half */
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
- * are at most `number`: the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`; that is the group that it is in. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -4779,15 +4777,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     const __m256i wanted = _mm256_set1_epi16((short)number),
                   low = lmc__load_avx2((const uint8_t *)up_to),
                   high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
+    /* packs takes halves of the two vectors in turn, which does not change how many there are */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
- * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
- * not be foreseen. */
+/* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
+ * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
+ * each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -4796,7 +4794,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -4816,7 +4814,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is. */
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -4836,7 +4834,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_
     return lmc__find_one_by_sums(m, rank);
 }
 
-/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+/* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
 LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
@@ -4848,9 +4846,9 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
- * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
- * many bytes from later on, if that is not NULL. size is a multiple of 512. */
+/* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
+ * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
+ * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -4892,8 +4890,8 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* All changes of a chunk, to pending: their numbers within their classes, classes and residuals, and
- * the sums that are to place them. Returns how many. n_groups: of the chunk, at most 32. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
 LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
                                              size_t n_groups, const uint8_t *tally, size_t row,
                                              const lmc__patches *changes, unsigned n_classes,
@@ -4926,8 +4924,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* The chunk's n pending elements, which are at base and which `out` has, too, are restored and
- * written to out. from: the chunk's first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
+ * the chunk, as base has. from: its first element's number. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -4965,8 +4963,9 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
- * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+ * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
+ * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \
@@ -5016,25 +5015,26 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the elements of src that differ from those of base, to changed; how many, or
- * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
- * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
+ * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
+ * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So it has the elements, too: later they would
+ * have to be fetched one by one from all over the block. src and base are read once, because they
+ * may change meanwhile: so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
- * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
- * mask has a one at each of these. The class of a changed element is that of what is listed: so the
- * lists are as long as count_classes says of that, whatever base has become. Few elements have
- * changed: what takes time is to count all others, in vectors as count_classes does. src and base
- * are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
+ * class are before each of them in base. These are the ones of the class's mask. counts[c] =
+ * elements of class c in base. The class of a changed element follows from changed->before: so the
+ * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
+ * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
+ * src and base are read exactly.
  */
 
 #if !defined(LMC_NO_SNAPSHOT)
-/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
- * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
- * of them. Words are compared, 32 bytes a step, for few elements differ. */
+/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
+ * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
+ * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
+ * step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -5078,7 +5078,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
  * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
- *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *     log       bits of element = scale + q * step, so points have nearly equal ratios; the sign,
  *               if there is one, is the lowest bit of symbol - 1
  *
  *     linear, min = -2          log, signed, min = 0
@@ -5091,17 +5091,17 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
- * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
- * No other arrays may overlap.
+ * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
+ * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
+ * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. For
- * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
- * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
- * most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. Half
+ * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
+ * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
+ * bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -5126,7 +5126,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -5159,15 +5159,15 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy that bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
 }
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
- * a shift by log2.
+ * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
+ * two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
  * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
@@ -5178,9 +5178,9 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
- * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
- * alone.) */
+/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -5196,11 +5196,11 @@ typedef struct lmc__divisor {
 /* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
- * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
+ * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
- * numbers. Operators wrap, also the signed ones.
+ * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
@@ -5247,13 +5247,13 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 }
 
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
- * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
- * the scale are compared, so that the sum itself cannot overflow:
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
+ * minus the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+ *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -5304,7 +5304,7 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
 }
 
 /* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
- * fill one. low is tested in the loop, but is the same in all steps. */
+ * fill a vector. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -5330,25 +5330,25 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
- * calls them through one of these tables. In a developer's build (make dev) each table is in an
- * object of its own, and with it the code of that tier.
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * through one of these tables. In a developer's build (make dev) each table and the code of its
+ * tier have an object file of their own.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
+ * Where a tier has no faster way, its table has the kernel of a lower tier.
  */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
- * an argument. */
+/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
+ * every tier has is an argument. */
 #ifdef LMC_NO_SNAPSHOT
 #define LMC__SUMS(crc32c, sum64) crc32c
 #else
@@ -5376,9 +5376,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part a line. The formatter would indent each one more. */
+/* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, always there: fused kernels take its others strip by strip. */
+/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -5389,7 +5389,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
@@ -5405,8 +5405,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
- * join do not: compilers turn the scalar loops into vector code by themselves. */
+/* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
+ * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -5428,14 +5428,14 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
 };
-/* Where products are made two at a time (split_root.h), pdep is fast, too. */
+/* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
     LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* join on its own is rare: what join_root leaves over. */
+/* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
@@ -5455,11 +5455,10 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library is a pointer to a constant table, chosen at
- * first use. Threads that choose at the same time find the same answer, and the table was there
- * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done. */
+/* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
+ * The only state of this library is a pointer to a constant table, chosen at first use. Threads
+ * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -5479,9 +5478,9 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
- * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
- * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
+ * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
+ * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -5504,7 +5503,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
 
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
     unsigned a, b, c, d;
@@ -5515,8 +5514,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
- * it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
+ * system, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -5551,7 +5550,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -5559,8 +5558,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
-/* The table in use; chooses it if this is the first call. A tier that another thread has limited
- * between the load and the store stays: the store is for NULL only. */
+/* The table in use; the first call chooses it. If another thread limits the tier between the load
+ * and the store, its choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
@@ -5596,13 +5595,14 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * only the width. So this table is for encoders, and for computing sizes from shapes.
- * CONTRIBUTING.md says how to add one; numbers never change.
+/* The table of dtypes. Files store a tensor's dtype, but blocks only the width of their elements.
+ * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
+ * add a dtype; numbers never change.
  *
- * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
- * byte, or no sign, an order of their own would do nothing. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
+ * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
+ * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
+ * sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -5620,7 +5620,7 @@ static const struct {
     {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
     {"C128", 128, 8, 2, 2}};
 
-/* Does not compile unless there is one row for each number. */
+/* Fails to compile unless there is one row for each number. */
 typedef char
     lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
@@ -5632,7 +5632,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }
@@ -5649,11 +5649,11 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 
 /* == codec/half.h ============================================================================== */
 
-/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
- * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
- * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
- * could become infinity, or carry into the sign. */
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
+ * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
@@ -5667,8 +5667,8 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
     if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {
@@ -5700,20 +5700,19 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* == codec/tree.h ============================================================================== */
 
-/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
+/* The tree of a list (spec 6.1, 6.2): canonical Huffman codes, and the leaves of each node.
  *
- * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
- * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
- * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
- * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
- * As the leaves are in order of length, one number for each length says where they start; no node
- * is stored anywhere.
+ * Leaves are numbered in the order of their codes: by length, then by symbol. The last leaf may be
+ * the escape, which stands for all symbols without a code. The *code space* has 2^15 places; the
+ * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
+ * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
+ * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
+ * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
+ * tree; nodes are not stored.
  *
- * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
- * without a code have the ranks from the escape's on, each another one, so that they can be mapped
- * back.
+ * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
+ * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
+ * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -5721,19 +5720,18 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
  *                      flat, 4 = 2^2 of equal depth
- *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                      /     |     |     \               ranks in the right child: 2 4 1
  *                     B      C     D      E              less 1, in two bits: 01 11 00
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
- * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
- * elements of the flat node are the ones of the root's mask. */
+ * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
+ * the flat node are the ones of the root's mask. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
- * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
- * numbers. */
+/* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
+ * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
+ * on are the best codes if bits are one with probability 2^-(1 + level / 2). Levels 0 and 1 are
+ * fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5747,7 +5745,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
+/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -5764,30 +5762,31 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
- * 2^15. */
+/* Entry 16 of first and start is the end: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
+                                            code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
+ * masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
-    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+    unsigned first_leaf, end_leaf; /* its leaves: [first_leaf, end_leaf) */
 } lmc__node;
 
 typedef struct lmc__children {
     lmc__node left, right;
 } lmc__children;
 
-/* From counts[L], the number of leaves of length L: first, start and length. */
+/* Sets first, start, length and n_leaves. counts[L]: number of leaves of length L. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
 {
     unsigned length, leaf = 0, start = 0;
@@ -5803,8 +5802,8 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. */
+/* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
+ * of shorter lengths, and those of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -5831,15 +5830,16 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
+ * list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
- * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
+/* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
+ * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
+ * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5849,15 +5849,15 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
+ * already at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
-/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
- * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
+/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
+ * 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -5868,11 +5868,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
- * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
- * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
- * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
- * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
+/* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
+ * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
+ * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
+ * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
+ * of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5898,68 +5898,67 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 
 /* == codec/quant_params.h ====================================================================== */
 
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+/* Quantised elements: what encoder and decoder share (spec/quantised.md).
  *
  *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
  *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ * A symbol has 16 bits. Symbol 0 is the element +0. The others are the numbers, from 1, of a grid's
+ * points q = min, min + 1, ... With a scale G, a point q is a float:
  *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
+ *   linear        q * G
+ *   logarithmic   the float whose bits are those of G, plus q * step. The bits of a float, read as
+ *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
+ *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
- * keep it normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
+ * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
+ * limits of scales keep the product normal and finite.
  *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction. For the first moment of an optimizer that is
- * the second moment, and the points are updates.
+ * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
+ * scale that follows from its prediction. First moments of an optimizer are predicted by second
+ * moments, and the points are updates.
  *
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
- * scale 0.25, and low_bits = 0:
+ * low_bits bits, and High, the other bits. Example: a linear grid with min = -3, a group with the
+ * scale 0.25, low_bits = 0:
  *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
  *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ * Symbol 4 means the same as symbol 0; encoders use 0. A table 1, 3, 6 would keep only -0.75, -0.25
+ * and 0.5, as codes 1, 2 and 3, and zero as code 0.
  *
- * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
- * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
- * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+ * The format defines how a symbol becomes an element (kernels/grids.h). The encoder decides which
+ * symbol an element gets: any choice can be decoded. An *exception* is an element that has no
+ * symbol (NaN, infinities, -0, subnormals and elements beyond the grid). It is stored as it is. */
 
 /* The head of a quantised block's payload. */
 #define LMC__QUANTIZED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once, in the first cache. */
+/* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it: the code that found it
- * owns it, with codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
+ * codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    int is_predicted; /* scales follow from the prediction; else groups have scales */
+    int is_recovered; /* elements were quantised before, and must stay exact */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t
-        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
+    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
 
-/* n elements as F32: src itself if they are, or else `wide`. */
+/* n elements as F32: src if they are F32; else converted to `wide`. */
 static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
 {
     size_t i;
@@ -5968,8 +5967,8 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     return wide;
 }
 
-/* The scale of element number `first`, counted from where groups begin; returns how many of n
- * elements share it. Predictions give scales to all of them. */
+/* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
+ * share it. With is_predicted *scale is 0, and all share it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -5981,8 +5980,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
- * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+ * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
                                size_t n)
@@ -6004,80 +6003,79 @@ static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q
 
 /* == codec/job.h =============================================================================== */
 
-/* One block that is coded, on the workspace of the worker that takes it (tensor/wave.h). It knows
- * no files, runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+/* The work on one block, which a worker does on its workspace (tensor/wave.h). A job has no data
+ * about files, runs or snapshots: src/snapshot/pipeline.h adds these in its own struct. */
 typedef struct lmc__job {
     const uint8_t *src;
     const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
     uint8_t *dst;
     uint32_t number; /* of the block in its run */
 
-    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    /* Encoding. Sizes: bytes of src; room at dst, later the bytes written there. */
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
     const lmc__quant_params *quant; /* how to quantise it, or NULL */
-    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
-    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
-    int has_sum;      /* *sum was taken on the way */
-    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+    uint64_t first_element;         /* index of the first element in the tensor of quant */
+    uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
+    int has_sum;      /* *sum was computed while encoding */
+    int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
-     * decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info; /* of its header */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
+     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
-    int is_own; /* base is made of the file that the block is in */
+    int is_own; /* base comes from the same file as the block */
 
     enum lmc_status status; /* set when the job has run */
 } lmc__job;
 
 /* == codec/workspace.h ========================================================================= */
 
-/* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). A function that pushes lists sets stack.top back to free them.
- * Nothing is kept from one block to the next.
+/* The caller's workspace: lmc__scratch, and a stack of *lists* (kernels/types.h: bytes with
+ * LMC__PAD bytes of slack behind them). A function that pushes lists sets stack.top back to free
+ * them. Nothing is kept from one block to the next.
  *
- * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
- * list of n; m = n / 8 is the bytes of a mask.
+ * The most that is on the stack at once, for a block of n elements of w <= 8 bytes. A *row* is a
+ * list of n bytes; m = n / 8 is the bytes of a mask.
  *
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
- *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
- *                         places of gaps, 4/3 of a row, where masks as below are not made
- *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
- *                         and one for trees; the scales of groups (at most a row)
+ *   encoding classes      w rows, each cut to a list for every class (16 pads for each row); m for
+ *                         the masks of a sparse delta, cut likewise; one row for trees; 4/3 of a
+ *                         row for the positions of gaps, instead of the masks below
+ *   encoding quantised    w <= 4 rows of restored elements; a row each for High, for Low, to work
+ *                         in and for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
- *                         (below); and w rows for what the output overwrites, if it is to be kept
- *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one row
- *                         more, for the coded elements before zeros are merged in between; and w
- *                         rows for the prediction, where the output overwrites it
- *   decoding sparse       instead of that, for at most n / 16 coded elements, four bytes for the
- *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
- *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
- *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
- *                         those in two rows; or w <= 4 rows for the prediction, where the output
- *                         overwrites it
- *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
- *                         or one of which all is counted: w rows. Of others samples of the elements
- *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
- *                         32768 elements on 3 w times 8192; of a delta also what has changed,
- *                         4 + 2 w bytes for each of n / 20 elements
+ *                         (below); w rows for the bytes at dst, if they must be kept
+ *   decoding classes      the same, cut by classes; m for the masks of a sparse delta; one more row
+ *                         for the coded elements before zeros are merged in between; w rows for the
+ *                         prediction, if it is overwritten
+ *   decoding sparse       instead, for at most n / 16 coded elements: 4 bytes for the index of each
+ *                         and 2 w for residuals and planes, at most 1.25 rows; if the prediction is
+ *                         overwritten, 4 + w to undo that, at most 0.75 rows; a row for trees; the
+ *                         tally of classes, at most a quarter of a row; m
+ *   decoding quantised    High, Low, one row for trees; two lists with the bytes of scales, and two
+ *                         rows with the scales; or w <= 4 rows for the prediction, if it is
+ *                         overwritten
+ *   planning              while the stack has at most a row. If all elements are counted: w rows.
+ *                         Else samples of the elements and of the prediction, and the planes of one
+ *                         sample: 3 w * 2048 bytes, from 32768 elements on 3 w * 8192; for a delta
+ *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
- * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
- * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- * So "no room" cannot happen; all the same each push is checked. */
+ * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
+ * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
+ * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
+ * is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
     uint8_t *top, *end;
 } lmc__stack;
 
-/* Room for a list of n, or NULL. */
+/* Pushes a list of n bytes; NULL if there is no room. */
 LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
 {
     uint8_t *list = stack->top;
@@ -6086,24 +6084,24 @@ LMC__INLINE uint8_t *lmc__push_list(lmc__stack *stack, size_t n)
     return list;
 }
 
-/* Room for n numbers, or NULL. They are aligned. */
+/* Pushes n aligned numbers; NULL if there is no room. */
 LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
 {
     uint8_t *const list = lmc__push_list(stack, 4 * n + 3);
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack. */
+/* Data that is too large for the C stack. */
 typedef struct lmc__scratch {
-    lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
+    lmc__tree trees[LMC__MAX_NESTING + 1]; /* of each nesting */
 } lmc__scratch;
 
-/* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
- * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
- * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
- * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
- * the output only when it is nested. */
+/* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
+ * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
+ * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
+ * nesting, and one for each node on the path whose mask fits in the output only when it is
+ * nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6120,14 +6118,15 @@ LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width)
            2 * ((n + 7) / 8 + LMC__MAX_CLASSES * (LMC__PAD + 1)) + lmc__mask_stack_size(n, 0);
 }
 
-/* ws_size is enough for n elements. */
+/* 1 if ws_size is enough for n elements. */
 static int lmc__is_workspace(size_t ws_size, size_t n, unsigned width)
 {
     size_t needed = lmc_block_workspace_size(n, width);
     return needed != 0 && ws_size >= needed;
 }
 
-/* The scratch, at the first address of the workspace that is a multiple of 16; *stack: the rest. */
+/* Returns the scratch, at the workspace's first address that is a multiple of 16. *stack: the
+ * rest. */
 static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_size)
 {
     size_t skip = (16 - ((uintptr_t)ws & 15)) & 15;
@@ -6138,25 +6137,25 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* == codec/block_header.h ====================================================================== */
 
-/* The 24 bytes in front of each block (spec 5), written and read:
+/* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         a mark to look for in damaged files
+ *     0  sync B2         salvage searches damaged files for it
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
- *    16  payload CRC     with a prediction; 0 without
+ *    16  payload CRC     if there is a prediction; else 0
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * The number of the block in its run is not stored, but the header's CRC covers it: a block that
- * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
- * wrong prediction is told from damage. get_block.h has the order of all checks. */
+ * The header does not store the block's number in its run, but its CRC covers the number. So a
+ * block in the wrong place is refused like a damaged block. The payload CRC tells damage from a
+ * wrong prediction. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as if it stood in front, and of the header. */
+/* The CRC of the number, as 4 bytes, followed by the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6169,15 +6168,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
- * that of spec 5, and the conformance vectors test it: it decides which error is reported.
+/* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
+ * decides which error is reported. The conformance vectors test it.
  *
- *   1  what a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block can ask for
- *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
- *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none */
+ *   1  values that a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block needs
+ *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
+ *      block has elements of 2 or 4 bytes, and no order or grouping
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
+ *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -6210,7 +6209,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. */
+/* Checks and parses the header of the block at src, of which src_size bytes are known. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -6235,24 +6234,24 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+/* Reads a mask of few ones as the gaps between them (spec 6.3), which put_gaps.h writes.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
+ * it, which is the sum of the quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions.
+ * and a position depends on the one before it only by two additions.
  *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
- * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
- * one is less than n, so are those before. */
+ * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
+ * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
+ * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
+ * bits). So if a position is less than n, all before it are, too. */
 
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
+/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
+ * end are zero. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -6262,8 +6261,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
- * Returns how many, or SIZE_MAX if they are more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
+ * Returns their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -6281,16 +6280,17 @@ static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, si
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    size_t k, n;              /* number of positions; each is less than n */
+    const uint8_t *low;       /* the low parts; room: bytes of the payload from there on */
     const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions read; bytes of quotients read; bit number of the last
+                           position's one */
+    uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
+/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+ * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -6311,18 +6311,18 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
+/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
+ * returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
-    const lmc__gaps own = *g; /* copies, which no store can change */
+    const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
     const unsigned s = own.s;
     const uint64_t low_bits = ((uint64_t)1 << s) - 1;
     uint64_t word = own.word, sum = own.sum, position = 0;
     size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
     unsigned bit = 0;
     for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit */
         while (word != 0) {
             /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
             const uint64_t low = low_at / 8 + 4 <= own.room
@@ -6351,7 +6351,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
     }
 }
 
-/* When all positions are done: the end of the code, to *in. */
+/* After the last position: sets *in to the end of the gaps. */
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
@@ -6360,8 +6360,8 @@ static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
     return LMC_OK;
 }
 
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
+/* Decodes a mask of n bits to list. *in is behind the mode byte, and is moved to the end of the
+ * gaps; end: of the payload. */
 static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
                                      size_t n, uint8_t *list)
 {
@@ -6381,23 +6381,23 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
- * node's children are read first, the left one and then the right one, and merged by its mask.
+/* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
+ * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
- * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
- * is at most the n that is known already, because all bits behind n are checked to be zero; and the
- * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
- * Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
+ * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
+ * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
+ * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
+ * a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Not usable after an error. */
+/* The state of decoding a payload. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    const uint8_t *in, *end; /* of the payload: what is left */
+    const uint8_t *in, *end; /* the rest of the payload */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
+    /* If dst is the prediction: a copy of it, or the overwritten elements. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -6405,8 +6405,7 @@ typedef struct lmc__decoder {
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
 
-/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
- * right. */
+/* If dst is the prediction, copies it to d->kept: lmc__get_predicted may have to restore it. */
 static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
                                  size_t size)
 {
@@ -6417,7 +6416,7 @@ static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint
     return LMC_OK;
 }
 
-/* The next size bytes of the payload, or NULL if there are not so many. */
+/* Takes the next size bytes of the payload; NULL if fewer are left. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
 {
     const uint8_t *const taken = d->in;
@@ -6426,17 +6425,17 @@ LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
     return taken;
 }
 
-/* The unused bits of the last of size bytes that hold n bits are zero. */
+/* 1 if the unused bits of the last byte are zero: n bits are in size bytes. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 {
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+/* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
- * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
- * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
- * behind the last one must be zero: so a mask can be written in one way only. */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -6465,20 +6464,20 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        d->stack.top = spare; /* frees spare, not the list */
         *mask = list;
     }
     LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
-/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
- * list is free for what they are merged to.
+/* Decodes the mask and the two sides of an inner node that is not flat. list and spare: lists of n.
+ * On return the sides are in spare, one behind the other. A nested mask is on the stack. list is
+ * free: the caller merges the sides to it.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload. */
+ * A side that is one symbol has no list, and no bytes in the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -6504,12 +6503,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
+/* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
- * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
- * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
- * the start of the right one, so left is made first. */
+ * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
+ * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
+ * start of the right child, so the left one is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6543,9 +6542,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
- * symbols that have a code, and four bits for the length of each. The first and the last symbol
- * must have a code, or one tree could be written in many ways. */
+/* Reads the header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range
+ * of symbols that have a code, and four bits for the length of each code. The first and the last
+ * symbol must have a code, so that each tree has only one header. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -6570,18 +6569,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
- * of input are behind it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
+ * bytes of the payload follow it, or on the stack.
  *
- *     mode       side                   read from the payload (spec 6)
+ *     mode       side                   bytes in the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
- * stack, and root->row is the list. The planes of a block are merged on the way to the elements
- * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
- * first. */
+ * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
+ * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
+ * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -6620,7 +6618,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, merged. */
+/* The same, with the root merged. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6633,7 +6631,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
     return LMC_OK;
 }
 
-/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+/* A side as a list of n bytes, for kernels that take no constants; NULL if there is no room. */
 static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
 {
     uint8_t *row;
@@ -6645,23 +6643,22 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
 
 /* == codec/get_planes.h ======================================================================== */
 
-/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
- * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
- * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+/* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
+ * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
+ * elements, does the last merge of one tree, and computes the CRC:
  *
- *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
- * written as a whole.
+ * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
+ * tree.
  *
- * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
- * as it was; one that only its CRC betrays does not. order: of the block's header.
+ * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
+ * unchanged, but a block whose CRC is wrong does not.
  *
- * The last tree of the block is the one that the join merges; encoders make it the top plane's.
- * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
- * rows and the spare leave a row for them (workspace.h). */
+ * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
+ * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6670,7 +6667,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL; /* there is none yet */
+    root.mask = NULL; /* no root yet */
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
@@ -6688,30 +6685,29 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
 
 /* == codec/get_sparse.h ======================================================================== */
 
-/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
- * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+/* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
+ * list of indices, and its planes a list of residuals. The kernel patch does the rest.
  *
- *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
- * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
+ * If few elements are coded, that is slower. */
 
-/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
- * bound of their own. */
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+ * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
-/* A sparse block's coded elements. n_changed: those of each class. */
+/* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
- * the payload are left anywhere. */
+/* Reads the mask of a class of n elements as indices. *fits: 0 if there is no room for them; then
+ * the state of s and d is undefined. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
 {
     const size_t room = (size_t)(s->cap - s->end);
@@ -6739,8 +6735,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
- * the numbers of each class stands the mark. */
+/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
+ * with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6750,7 +6746,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     if (!*fits) return LMC_OK;
     s->end = lmc__push_numbers(&d->stack, room + n_classes);
     LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
-    s->cap = s->end + room; /* and a mark for each class, one by one */
+    s->cap = s->end + room; /* plus one end mark for each class so far */
     for (c = 0; c < n_classes; c++) {
         s->changes.at[c] = s->end;
         s->n_changed[c] = 0;
@@ -6765,8 +6761,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
- * is free again. */
+/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
 static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
                                           unsigned width, uint8_t *spare)
 {
@@ -6784,9 +6779,9 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     return LMC_OK;
 }
 
-/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
- * all of the payload has been read. */
+/* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
+ * was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,
@@ -6826,29 +6821,31 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* == codec/get_delta.h ========================================================================= */
 
-/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
+/* Decodes the payload of a block with a prediction (spec 5.2), which put_delta.h writes.
  *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  *
- * The prediction is read twice: by the kernel count_classes, for how many elements each class has
- * says how long its lists are; then by ungroup, which takes each element's residual from the list
- * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
- * place, so the output may be the prediction itself. */
+ * The prediction is read twice. First the kernel count_classes counts the elements of each class,
+ * which says how long the lists of the class are. Then the kernel ungroup takes each element's
+ * residual from the lists of its class and adds it to the prediction. It reads an element of the
+ * prediction before it writes to the same place, so the output may be the prediction itself. */
 
-/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+/* What has been decoded of a payload. Masks and sides are in the payload or on the stack, so they
+ * are valid until the block is done. Natural planes are sides of class 0, with n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
-    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which elements are coded; unset if n_of is
+                                               0 */
     int sparse;
-    uint8_t *tally; /* sparse: what count_classes has made for patch */
+    uint8_t *tally; /* sparse: a table from count_classes for the kernel patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
+ * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
+ * code. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -6877,8 +6874,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask. */
+/* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
+ * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -6900,8 +6898,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that is wrong with the payload is found while dst is untouched. */
+/* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
+ * written, so dst is unchanged if the payload has errors. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -6927,9 +6925,8 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
- * block's header. A sparse block is done element by element, if it is sparse indeed
- * (get_sparse.h). */
+/* base: info->size bytes; may be dst. order and header: Order and Grouping of the block's header. A
+ * sparse block in which few elements are coded is decoded by get_sparse.h. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, enum lmc__order order,
                                       unsigned header, uint32_t *crc)
@@ -6942,7 +6939,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (g.sparse)
         LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
@@ -6950,29 +6947,29 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/get_quantised.h ===================================================================== */
 
-/* Decodes quantised blocks (spec/quantised.md). Their payload is
+/* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * In this order it is checked: each number of the head by itself, then against the others, then the
- * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size. Only then elements are restored, and from there on
- * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Strips go through the first cache:
+ * It is checked in this order: each number of the head, then how these go together, the table, the
+ * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
+ * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
+ * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
+ * stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
- * dst may be the prediction: a strip's predictions are read before its elements are written. */
+ * dst may be the prediction: a strip's prediction is read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* The payload up to its codes. Pointers lead into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
-    uint64_t first;           /* elements of the block's first group that are in blocks before */
-    size_t n_groups;          /* 0 where elements have scales of their own */
+    uint64_t first;           /* elements of the first group that are in earlier blocks */
+    size_t n_groups;          /* 0 if scales follow from the prediction */
     uint32_t n_exceptions;
-    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
 /* The 32 bytes that every payload begins with:
@@ -6980,7 +6977,7 @@ typedef struct lmc__quantized_head {
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
+ * The limits keep Min + a symbol, and Bias + half the bits of any float, within 32 bits. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -6997,21 +6994,20 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
     LMC__VALID(min == 0 || min >= 0u - 65535u);
-    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
+    q->grid.min = -(int32_t)(0u - min); /* so that no number above INT32_MAX is converted */
     q->grid.step = lmc__load32(p + 8);
     LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->n_exceptions = lmc__load32(p + 28);
-    /* Linear points have signs of their own. A table takes the place of low bits. */
+    /* Linear points are signed without Method's bit. With a table there are no low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
     LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
                    : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
     LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
-     * 0. */
+    /* Scales follow from the prediction or are in the block; unused fields are 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                    first_group == 0);
@@ -7022,15 +7018,16 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->first = group_size - first_group;
         head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
-    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
+                                            size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
- * are not more groups than elements. Tables and positions ascend strictly: each can be written in
- * one way only. Table, positions and values are compared with what is left of the payload at once:
- * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
- * scales keeps every point normal and finite, whatever the symbol. */
+/* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
+ * there are not more groups than elements. Tables and positions ascend strictly, so that each has
+ * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
+ * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
+ * finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -7064,7 +7061,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
         const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
                        high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
                        scale = high << 8 | low;
-        /* A linear point is up to 2^16 scales, and must stay finite. */
+        /* A linear point is at most 2^16 scales, and must be finite. */
         LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
                    scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
         q->scales[group] = (uint16_t)scale;
@@ -7072,10 +7069,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
- * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
- * is more in any case (or); else a byte without it never is (and). */
+/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
+ * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
+ * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
+ * else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -7090,7 +7087,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -7098,8 +7095,8 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups. */
+/* Restores all elements from checked codes; returns their CRC. base: the prediction, which may be
+ * dst; NULL if groups have scales. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -7112,7 +7109,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
+         * read from there. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -7126,7 +7124,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
                            n);
         LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
-        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        /* Exceptions come last, so that no kernel changes them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
@@ -7138,7 +7136,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* Decodes the payload of a quantised block. base: the prediction, which may be dst; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -7151,8 +7149,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
-     * rest. */
+    /* This holds for exceptions, too: their codes are looked up with the others. */
     if (head.params.table_size)
         LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size);
@@ -7174,8 +7171,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block: header, payload and content are each checked before they are used. The checks
- * in order, each with its status on failure:
+/* Decodes a block. Header, payload and content are each checked before they are used. The checks in
+ * order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -7186,13 +7183,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
- * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
- * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
- * is enough for any payload. */
+ * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
+ * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
+ * an access outside of the buffers, and time is in proportion to the number of elements. A
+ * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
- * there is a prediction; else plain planes. base: NULL if there is none. */
+/* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
+ * a prediction; else planes. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -7206,7 +7203,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
+ * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
+ * restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -7223,8 +7221,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks that the payload of a block with a prediction is what was written. Without the prediction
- * no more can be checked. */
+/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
+ * prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -7235,9 +7233,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
- * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
- * dst as it was. is_own: base is made of the file that the block is in. */
+ * large enough. streaming.sum gets the sum64 of dst, or is NULL. base: info->size bytes, or NULL.
+ * If the block has no prediction, base is used only if it equals dst: then a damaged block leaves
+ * dst unchanged. is_own: base comes from the same file as the block. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -7246,8 +7244,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
-    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root computes it */
+    if (sum) streaming.is_on = 0;                           /* computed below, from dst */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -7282,8 +7280,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of the arguments that depend on it: without the header
- * the caller cannot know these. */
+/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
+ * cannot know the needed sizes without the header. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -7308,31 +7306,31 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == tensor/wave.h ============================================================================= */
 
-/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
- * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
- * share nothing that is written, so any order gives the same bytes.
+/* Codes blocks in parallel. A *job* is the work on one block. A *wave* is the jobs that the
+ * caller's parallel_for runs at once, each on the workspace of the worker that takes it. Jobs share
+ * no memory that is written, so any order gives the same bytes.
  *
- *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     plan       one thread fills jobs[0 .. n): src, dst, options
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
- *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
- * and what they did is seen after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
+ * after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    lmc__job *jobs;      /* NULL if jobs are part of larger structs */
     uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
-    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
+    size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
- * bytes. */
+/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
+ * their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only worker, number 0. */
+/* Without a parallel_for the calling thread is worker 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -7358,8 +7356,8 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
         for (i = 0; i < n; i++) task(arg, i, 0);
 }
 
-/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+/* Decodes a job's block, whose header was read to job->info. Returns a pointer to its whole
+ * content, which is valid until the worker's next job if job->status is LMC_OK. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -7378,8 +7376,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
- * a single worker would have found first. */
+/* The first error in the order of the jobs: the error that a single worker would have found first,
+ * however fast the workers were. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
@@ -7389,27 +7387,29 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 
 /* == tensor/tensor.h =========================================================================== */
 
-/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
- * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+/* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
+ * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
+ * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
- * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
- * one decoded block behind it. */
+ * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
+ * for one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches, and are written past them. */
+/* Decoded tensors of this size or more do not stay in caches, so they are written past the
+ * caches. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
- * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
+/* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
+ * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
+ * many. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
- * are not sparse. */
+/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
+ * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). */
+/* Decoded bytes per block, or 0 if the options are illegal: a power of two, from 2^14 to 2^22
+ * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
@@ -7425,8 +7425,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
- * so the sizes of blocks do not depend on what is in it. */
+/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
+ * how it was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -7440,13 +7440,13 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
                                                                      : 0;
 }
 
-/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed.
+/* Lays out the workspace ws, which may be NULL, and returns the size that it needs. It has the jobs
+ * of two waves, because one wave is packed while the next one is encoded.
  *
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. */
+ * A decoder uses the temp block for a block of which only a part is needed. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -7491,33 +7491,32 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped.
+/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
+ * first on are read. Blocks before the range are skipped after their header was checked.
  *
- *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
- * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
- * a part cannot be. */
+ * A block that is completely in the range is decoded to dst. Another block is decoded to the end of
+ * the worker's workspace, and its part is copied. Each block reads the prediction only at its own
+ * place. So dst may be the prediction if the whole tensor is decoded. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
-    uint8_t *dst;         /* where the range goes */
+    uint8_t *dst;         /* of the range */
     uint64_t first, last; /* the range: bytes [first, last) of the tensor */
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;         /* bytes of src that have been walked over */
-    uint64_t at, block;  /* where the next block belongs, and its number */
-    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
+    size_t used;         /* bytes of src that have been read or skipped */
+    uint64_t at, block;  /* offset of the next block in the tensor, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: unknown */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
+/* Reads the next block's header into job, and moves behind the block. The decoded size must be that
+ * of the first block, or the rest of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -7534,16 +7533,16 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches; then the next block's bytes, or its prediction,
- * are fetched meanwhile, as the loads of this one no longer run far ahead of slow stores.
+/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
+ * whether they are written past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say, if another size was used to encode: then the
- * workspace is too small, which has to be said before a worker finds out. */
+ * A block may be larger than the options say. The workspace is too small then, which must be found
+ * before a worker uses it. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
-    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const uint64_t start = t->at - job->info.size; /* offset of the block in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
@@ -7555,12 +7554,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
         job->streaming.is_on = 1;
         job->streaming.next = t->src + t->used;
         job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
-        if (job->base) { /* most of what it reads */
+        if (job->base) { /* a prediction has more bytes than the payload */
             job->streaming.next = base + (size_t)t->at;
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* the prediction before the workspace, for with one that is larger */
+    /* first the prediction: with one the workspace is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -7568,8 +7567,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
- * Bytes behind the last block are an error only if all was asked for. */
+/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+ * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -7612,7 +7611,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         while (n < max_jobs && t.at < t.last) {
             lmc__job *const job = &t.wave.jobs[n];
             LMC__TRY(lmc__next_block(&t, job));
-            if (t.at <= t.first) continue; /* before the range */
+            if (t.at <= t.first) continue; /* ends before the range */
             LMC__TRY(lmc__plan_decoding(&t, job));
             n++;
         }
@@ -7633,9 +7632,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
- * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
- * of an array in a buffer are as aligned as malloc's. */
+/* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
+ * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
+ * malloc aligns. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -7656,8 +7655,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
- * `next` are set up, or freed, at once. */
+/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
+ * `first` to the one before the member `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -7672,8 +7671,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
- * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
+/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
+ * appending n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -7709,22 +7708,21 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
+ * of 256 KiB, and names and dtypes.
  *
- *     state   the digest of all whole blocks of 64 bytes so far
- *     block   the bytes behind those: size % 64 of them
- *     size    all bytes so far
+ *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
+ *     size % 64 bytes size number of bytes so far
  *
- * The state is by value: a copy of it goes on by itself. */
+ * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
-/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
- * 180-4, 5.3.3). */
+/* The initial state: the first 32 bits after the binary point of the square roots of the first 8
+ * primes (FIPS 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -7733,10 +7731,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
- * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
- * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
+/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
+ * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
+ * moves v down by one element, which renames the variables, and makes two new values: a from all, e
+ * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -7773,7 +7771,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
+/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -7787,7 +7785,7 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* The next `size` bytes: a number, little-endian. */
+/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -7795,21 +7793,21 @@ static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
     lmc__sha256_update(sha, bytes, size);
 }
 
-/* A string, behind its length as such a number. */
+/* Takes the length of the text, as a number of `size` bytes, and then the text. */
 static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 {
     lmc__sha256_number(sha, strlen(text), size);
     lmc__sha256_update(sha, text, strlen(text));
 }
 
-/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+/* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
- * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
- * taken first, as padding counts in size, too. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
+ * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
+ * is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -7824,7 +7822,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+/* Ends a digest and keeps only its first bytes: a fingerprint (spec 7). */
 static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];
@@ -7834,18 +7832,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
- * and the size of an element. */
+/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
+ * size of an element as constants. */
 
-typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
-/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
+/* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
+ * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
- * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
- * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
- * leaves, until it fits. */
+ * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
+ * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
+ * again. Each step copies one element to spare and sifts it down from `root`: larger children move
+ * up until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -7870,8 +7868,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
- * high. Those for which it is 1 must stand before the others. */
+/* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
+ * high. Binary search: all numbers for which it is 1 must come before all others. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -7885,31 +7883,32 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
- * hashes of its content (hashes.h).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
+ * of its content (hashes.h).
  *
- * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
- * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
- * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
+ * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
+ * tensor:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
- * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
- * file without tensors counts as one tensor of bytes. */
+ * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
+ * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
+ * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
+ * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
-    uint64_t sum; /* this and crc if in_tensor */
+    uint64_t sum; /* sum and crc are set only if in_tensor */
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of all pieces of one block and one file, in the first of them; 0 in the others */
+    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
+    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -7919,19 +7918,19 @@ typedef struct lmc__digester {
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
+    size_t tensor;        /* that is being absorbed, or comes next */
     uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
-     * when the file ends; there is room. content, outside: the state of both */
+    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
+     * all bytes outside of tensors (state: outside). It has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
-    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
+    uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins. The type tells its digest from that of a file or a directory. */
+/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -7942,7 +7941,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
+/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -7950,7 +7949,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Hashes are wanted, too, of a file that has begun. */
+/* Turns on the hashes of content, right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -7959,7 +7958,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* What sha has taken is complete; it begins anew. */
+/* Appends the hash of what sha has taken, and begins the next one. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -7968,7 +7967,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -7982,8 +7981,8 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
- * between two. Tensors of no bytes have no pieces. */
+/* The next piece, of at most max > 0 bytes. It ends at the latest where a leaf, a tensor, or the
+ * gap between two tensors ends. Empty tensors have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *const tensors = d->file->tensors, *t;
@@ -7996,7 +7995,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
     piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
     if (t) start = t->offset;
-    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or the end of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -8014,8 +8013,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors counts as a U8 tensor; its size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -8038,9 +8037,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
- * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
- * that nothing more of them comes. */
+/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
+ * data. First finishes the tensors that end before this piece, empty ones included. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -8056,7 +8054,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const u
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next bytes of the file, all pieces so far being absorbed. */
+/* Plans and absorbs the next bytes of the file. All planned pieces must have been absorbed. */
 LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
                                    size_t size)
 {
@@ -8080,17 +8078,18 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
- * finds the index. */
+/* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
+ * index is. */
 
-/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
+/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
+ * zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -8101,15 +8100,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
- * is called one, and not damaged, whatever else its header has become:
+/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
+ * version is not called damaged, even if that version changes the rest of the header:
  *
  *     0  magic                       16  features        48  reserved
  *     8  version                     24  of no matter    60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * A feature that is not known could change what the file means, so it is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -8137,7 +8136,7 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* What to say of an input that ends within its header, of which size bytes are there. */
+/* The error for an input that ends within its header, after size bytes. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
@@ -8145,7 +8144,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Of a header that was checked. The other members stay as they are. */
+/* Sets the members that the header tells. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -8166,12 +8165,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size:
+/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * The size of the file tells one that was cut and continued by another. */
+ * The size of the file finds a file that was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -8188,73 +8187,73 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
 
 /* == snapshot/pipeline.h ======================================================================= */
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -8272,9 +8271,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -8291,8 +8290,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -8307,8 +8306,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -8322,8 +8320,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -8332,14 +8330,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -8355,7 +8353,7 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
     }
 }
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -8382,14 +8380,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -8398,8 +8396,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -8416,7 +8413,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -8425,8 +8422,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -8456,11 +8453,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -8486,7 +8483,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -8495,7 +8492,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -8506,27 +8503,27 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
- * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
- * no input makes it slower than n log n. */
+/* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
+ * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
-/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
+/* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* where it is, of those that are searched */
-    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
+    size_t file_number;         /* of the file, or of the tensor's file */
+    const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
+/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file if one of them has none. */
+/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -8543,7 +8540,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* Of sorted items: equal names are neighbours. */
+/* For sorted items, in which equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -8552,8 +8549,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
- * lies does not count. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
+ * a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -8572,8 +8569,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that is not before name, or one of that in a file before
- * file_number. */
+/* The first of n sorted items that has this name in file file_number or a later file, or comes
+ * after these. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -8591,7 +8588,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
+/* The items of a file (spec 7.2): its tensors, or the file itself if it has no tensors. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -8606,12 +8603,12 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
- * table. The two lowest bits of a place say what is known of the path: */
+/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
+ * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
+ * often. The two lowest bits of an entry say what is known about the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
-    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
 };
 
 typedef struct lmc__path_set {
@@ -8619,7 +8616,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The place of the path with these bits, or the free one where it should be. */
+/* The entry of the path with these bits, or the free entry where it belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -8629,7 +8626,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -8645,7 +8642,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* Notes what the path is whose bytes sha has taken so far. */
+/* Adds a path, with flags that say what it is. sha has taken the bytes of the path. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -8655,7 +8652,7 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    /* R4-25: no entry twice; R4-26: only directories have paths below them */
     LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
     LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
     LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
@@ -8664,8 +8661,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
- * those of the path before, so only directories whose names end behind them are noted. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
+ * of the path before, so only the directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -8686,9 +8683,9 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* == snapshot/sections.h ======================================================================= */
 
-/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of. Checks come before use, field by field. */
+/* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
+ * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
+ * bodies consist. Each field is checked before it is used. */
 
 /* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
@@ -8697,11 +8694,11 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* A letter of ASCII of that case. */
+/* ASCII letters of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
-/* A kind is four letters, digits or spaces, the first a letter. */
+/* A kind is four letters, digits or spaces, and begins with a letter. */
 static int lmc__is_kind_valid(const char *kind)
 {
     unsigned i;
@@ -8712,7 +8709,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What a reader may ignore if it does not know it. */
+/* A reader may ignore an ancillary section that it does not know. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -8729,7 +8726,7 @@ static int lmc__is_known_kind(const lmc__section *section)
            lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
 }
 
-/* Reads a section's header at p: of a kind that is known, or ancillary. */
+/* Reads and checks a section's header at p. */
 LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                                   const lmc__kernels *k)
 {
@@ -8746,15 +8743,15 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
- * lmc__left that they are there. */
+/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
+ * lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-/* Where the next size bytes are. */
+/* Advances over size bytes, and returns where they begin. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -8772,8 +8769,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
- * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
+ * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -8797,7 +8794,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size, at most max, and as many bytes. */
+/* A size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -8809,8 +8806,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
- * of tag. This version knows none; those of an odd tag nobody may pass over. */
+/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
+ * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -8857,36 +8854,36 @@ static int64_t lmc__unzigzag(uint64_t v)
 
 /* == snapshot/files.h ========================================================================== */
 
-/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
- * that they make.
+/* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
+ * put_files.h writes them.
  *
- * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
- * follow cut that, and may cross from one file to the next. Most streams are one file.
+ * The files of one FILE section, one after another, are a *stream*. The runs that follow the
+ * section cut the stream, and may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * A name is told by what it shares with that of an earlier entry of the section. */
+ * An entry stores only the part of its name that an earlier entry of the section does not have. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
-    size_t stream;    /* that it is a part of, */
-    uint64_t start;   /* and where in that it begins */
+    size_t stream;    /* the number of its stream */
+    uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
+    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
     int is_unread;
     size_t unread_at;
-    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
-     * where all ends. */
+    /* After the first use of its header text (texts.h): where the text of each tensor begins, and
+     * where the last one ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
-    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;           /* the section does not tell the size */
+    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
+    int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
@@ -8894,7 +8891,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* extension records, which this version passes over */
+    int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -8915,7 +8912,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-/* One more stream, without files. */
+/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -8925,7 +8922,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
     return LMC_OK;
 }
 
-/* One more file, of the last stream, of which nothing is known. */
+/* Adds a file to the last stream; all of its facts are zero. */
 static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
@@ -8957,8 +8954,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file lies below the directory that it is restored to. */
+/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file is always below the directory to which it is restored. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, n, start = 0; /* of the component */
@@ -8973,13 +8970,13 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow. */
+/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+ * division has a rest, or the size is too large. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* then the others do not matter */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -8992,9 +8989,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: lmc__append_tensors must take
- * LMC_AUTO for it. */
+/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
+ * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
+ * must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -9002,27 +8999,27 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- a FILE body -- */
 
-/* While the entries of a body are parsed: twice, by the same functions. The first time they are
- * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
- * is known then. The second time they are copied, and compared with each other. */
+/* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
+ * counts them, and checks that they are complete and that their fields are within their limits. The
+ * second pass copies them, and checks the rules that compare entries. */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
-     * of shapes. */
+    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
+     * each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
-    /* Where they go. items: of the tensors' names. */
+    /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
     lmc__item *items;
     uint64_t *words;
     char *chars;
-    /* the path of the file before, or "" */
+    /* the path of the previous file, or "" */
     const char *path;
     size_t path_size;
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Bytes go to the strings. Returns where they begin. */
+/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -9031,8 +9028,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
- * is that of its shape; of others nobody can tell. */
+/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
+ * shape; only other dtypes have the field Size. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -9048,7 +9045,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
         LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* a known dtype is not a string */
             LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
                        memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
@@ -9068,9 +9065,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
- * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
- * reference is the entry so many before; 0: none. */
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
+ * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
+ * overlap. Back: the reference is Back entries before this one; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -9139,8 +9136,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
- * says so, and its tensors. The first bytes of the path are those of the file before. */
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
+ * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -9195,13 +9192,13 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     return LMC_OK;
 }
 
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, in order of falling alignment:
+/* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
+ * one allocation, sorted by alignment:
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
- * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
+ * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9236,7 +9233,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -9245,8 +9242,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a file, and a nameless file is
- * alone. */
+/* The rules for all files together: no path twice, none below a regular file, and an empty path
+ * only if the snapshot has one file. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -9264,7 +9261,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     return LMC_OK;
 }
 
-/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+/* Adds the next FILE body. If the body is refused, the list stays as it was, except l->paths. */
 LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;
@@ -9276,15 +9273,15 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 
 /* == snapshot/put_files.h ====================================================================== */
 
-/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
+/* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+/* The Loss that is written for a tensor; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
+/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -9297,7 +9294,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share, from a and b on by step: at most 255, and n. */
+/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -9313,10 +9310,10 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
+/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of t smallest; n: entries before it. */
+/* The reference that makes the entry of t smallest. n: number of entries before t. */
 static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
@@ -9342,8 +9339,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
- * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
+ * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -9384,7 +9381,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot express is refused here; the parser checks the rest. */
+/* Refuses only what an entry cannot express. The parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9405,8 +9402,8 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here (lmc__list_files). */
+/* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
+ * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -9441,25 +9438,25 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
 
 LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
     return lmc__append_file_entry(out, file, 0);
 }
 
 /* == snapshot/texts.h ========================================================================== */
 
-/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it.
+/* The header text of a file (spec 4.3): its tensor entries, in the form in which safetensors writes
+ * them into a file's header. It predicts runs of Prediction 2.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
- * that are wanted: so any bytes of it take time in proportion to their number, and that of at
- * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+ * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
+ * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
+ * one byte of a tensor's text of 66,322 bytes (R9-7). */
 
-/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+/* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
 
-/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+/* Output of a text: its bytes [from, to) are copied to dst. at: bytes that were made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;
     uint8_t *dst;
@@ -9488,8 +9485,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
- * stands for its name there. */
+/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+ * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
 {
@@ -9512,9 +9509,9 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
+/* For one tensor. name_size is stored because names may be long and are read in small pieces. */
 typedef struct lmc__text_entry {
-    uint64_t start; /* of its text */
+    uint64_t start; /* of the tensor's text */
     size_t name_size;
 } lmc__text_entry;
 
@@ -9523,7 +9520,7 @@ static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
     return (const lmc__text_entry *)(const void *)f->text_at.data;
 }
 
-/* Finds where the text of each tensor begins; the last entry is where all ends. */
+/* Finds where the text of each tensor begins. The last entry says where the whole text ends. */
 LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
 {
     lmc__text_entry entry;
@@ -9544,7 +9541,7 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
     return LMC_OK;
 }
 
-/* Bytes of the file's header text. */
+/* *size: bytes of the file's header text. */
 static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 {
     if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
@@ -9552,8 +9549,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
- * them. */
+/* Copies bytes [offset, offset + size) of the file's header text, which must have them. Call
+ * lmc__get_text_size first. */
 LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
                                      size_t size)
 {
@@ -9572,38 +9569,38 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 
 /* == snapshot/runs.h =========================================================================== */
 
-/* RUN bodies (spec 4.2), both ways. */
+/* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
+/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
+ * it in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
+    uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
+    /* 0: the prediction is zeros. Else 1 plus the number of the item of the base, or of the file if
+     * the prediction is of this snapshot */
     uint32_t base;
 } lmc__segment;
 
-/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+/* A run, as its RUN body describes it. It begins where the previous run of its stream ends. */
 typedef struct lmc__run {
     uint64_t start; /* within the stream */
     uint64_t size;
     size_t block_size;   /* decoded bytes of each block but the last */
     uint64_t n_blocks;   /* at most 2^32 - 1 */
-    size_t stream;       /* its number */
+    size_t stream;       /* number of its stream */
     unsigned prediction; /* LMC__PREDICT_... */
-    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    unsigned conversion; /* enum lmc_conversion, of LMC__PREDICT_OWN */
+    /* its first segment in a buffer for the segments of many runs; LMC__PREDICT_ZERO has none */
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
     int has_records;
 } lmc__run;
 
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+/* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
 static int lmc__is_own_prediction(const lmc__run *run)
 {
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
@@ -9616,7 +9613,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Of a run whose segments were appended to that buffer, which may have moved. */
+/* Sets run->segments again after the buffer that has them may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -9628,7 +9625,7 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
  *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction, sizes within the format's limits. */
+ * Checks that the prediction is known, and that sizes are within the limits of the format. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
     uint64_t block_size;
@@ -9652,8 +9649,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the item or file of the last segment
- * that has one, -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
+ * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -9673,10 +9670,10 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     return LMC_OK;
 }
 
-/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
- * that grows in proportion to the body. They are as many as the body says, and end where the run
- * does, within the stream. Whether what predicts them is there is not checked here. */
+/* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
+ * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * so memory is in proportion to the body. Checks that the segments end where the run ends, within
+ * the stream. It does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -9718,7 +9715,7 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     return LMC_OK;
 }
 
-/* Decoded bytes of a block: the last has what is left. */
+/* Decoded bytes of a block. The last block has the rest. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
@@ -9726,8 +9723,7 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 
 /* == snapshot/index_entries.h ================================================================== */
 
-/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
- * grow.
+/* The bodies of the sections INDX (spec 8.2) and BLKS (8.1): their layout, and how they are built.
  *
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
@@ -9738,23 +9734,23 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
- * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, fingerprints.
+ * The *facts* of a file are known only at its end: its size if the section does not tell it, its
+ * CRC, its fingerprints.
  *
- * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
+ * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
+ * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
- * until the file has ended. The entry of a run is made when its blocks are there: then it is known
- * how large they are. */
+/* The bodies while they are built, without metadata. The head stays zero until the end, and the
+ * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
+ * their size. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows; /* the body; that of BLKS */
-    lmc__buffer run_body;      /* of the run at hand */
-    uint64_t limit;            /* on the size of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    size_t facts_at;           /* in entries, of the file at hand */
+    lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
+    lmc__buffer run_body;      /* of the current run */
+    uint64_t limit;            /* on the sum of the sizes of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -9786,7 +9782,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* The blocks of the run at hand, if there is one, are all there. */
+/* Ends the current run, if there is one: all of its blocks were indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -9795,7 +9791,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* The next section, with its body; of an ancillary one only its size counts. */
+/* Adds the next section. Of an ancillary section only the size is used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -9808,13 +9804,13 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its fingerprints. */
+/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
 }
 
-/* Room for the facts of files whose section was the last entry. */
+/* Makes room for the facts of the files of the last FILE entry. */
 static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
                                         const lmc__stream *stream)
 {
@@ -9829,14 +9825,14 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
- * it is told anew before each wave is absorbed. */
+/* Tells the digester where to write the fingerprints of the current file. Call this before each
+ * wave is absorbed, because the place moves when the index grows. */
 static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -9847,7 +9843,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of d's file was absorbed: its facts are known now. */
+/* Writes the facts of a file, all of which was absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -9871,8 +9867,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* items: the names and fingerprints of all files and tensors, which point into the list; then the
- * snapshot's fingerprint, which is made of them. */
+/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
+ * and computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -9885,14 +9881,14 @@ static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__list
 }
 
 typedef struct lmc__metadata_entry {
-    size_t key_at; /* in the keys, NUL-terminated */
+    size_t key_at; /* where in the buffer `keys` the key begins, NUL-terminated */
     const uint8_t *value;
     size_t size;
 } lmc__metadata_entry;
 
-/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. keys NULL: they are only checked. */
+/* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
+ * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
+ * stay where they are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -9923,14 +9919,14 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 
 /* == snapshot/hashes.h ========================================================================= */
 
-/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. Slow, so only if the caller asks.
+/* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
+ * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+ * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
@@ -9942,14 +9938,14 @@ static uint64_t lmc__count_hashes(const lmc__listing *l)
     return n;
 }
 
-/* A body that says what its hashes are. */
+/* Whether the body has hashes of the algorithm that this library knows. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
     static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
+/* -- Snapshot_Hash: the SHA-256 of a canonical text that describes the whole snapshot -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -9967,7 +9963,7 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* hash: the file's first one; the others follow. */
+/* hash: the first hash of the file; the others follow it. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
     unsigned form = 0;
@@ -9987,8 +9983,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
- * count. */
+/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -10000,8 +9995,8 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+ * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
                                                     const uint8_t *metadata, uint32_t n,
@@ -10017,7 +10012,7 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
+    lmc__sort_items(item, l->n_files); /* paths are unique, so fingerprints are not compared */
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC content 1", 14);
     lmc__sha256_number(&sha, l->n_files, 8);
@@ -10028,8 +10023,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
- * is of them and of this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and that
+ * its Snapshot_Hash is right. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,
@@ -10044,29 +10039,29 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the
+ *                                        header with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -10075,16 +10070,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -10093,10 +10088,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -10121,7 +10115,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -10131,13 +10125,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -10147,8 +10141,8 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10161,7 +10155,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -10179,9 +10173,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -10202,7 +10196,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -10214,8 +10208,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10231,7 +10225,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -10244,8 +10238,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -10267,8 +10261,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -10290,9 +10284,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10304,10 +10298,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);
@@ -10325,20 +10319,20 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* What random access may cost, and what it remembers so that it costs less.
+/* Bounds the work of random access, and caches decoded bytes so that it does less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
- * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
+ * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
  *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
+ *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
+ *    from front to back, at up to four places in turns, decode each block once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
- *    lowest, so the bound holds for the chain. */
+ *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
+ *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
+ *    the first base, so the bound holds for the whole chain. */
 
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes. */
+/* A window holds one block of which a request needed only a part. It grows up to this size while
+ * neighbours are read one after another. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -10346,7 +10340,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 typedef struct lmc__window {
     size_t stream;
     uint64_t start;
-    uint64_t used; /* when it was used last */
+    uint64_t used; /* time of the last use, by lmc__windows.now */
 } lmc__window;
 
 typedef struct lmc__windows {
@@ -10356,8 +10350,8 @@ typedef struct lmc__windows {
 } lmc__windows;
 #define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
- * has it. */
+/* Finds the byte `offset` of the stream in a window. *size: in: bytes wanted; out: bytes that the
+ * window has from there. NULL: no window has that byte. */
 static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
                                        size_t *size)
 {
@@ -10375,9 +10369,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
- * the others; else the one that was not used for longest. *follows: how many bytes it has that end
- * there. */
+/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
+ * not displace the others; else the least recently used one. *follows: bytes that the window has up
+ * to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -10396,14 +10390,14 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
+    int is_started; /* the last request was not alone: `left` is kept */
+    int is_running; /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -10412,9 +10406,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
- * it may; those that a decoder makes on the way through a file share what they may cost. Returns
- * whether it is to be ended: it is the outermost. */
+/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
+ * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
+ * request is the outermost: the caller then ends it with lmc__end_work. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -10439,77 +10433,77 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
- * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+ * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
+ * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
+ * from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
- * is cut by the end of one buffer is moved in front of the data in the other:
+ * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
+ * buffer cuts a block, its first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
- * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
- * end of a stream, or of what done_size covers. Blocks
- * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
- * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
+ * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
+ * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
+ * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
+ * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
+ * are called between waves.
  *
- * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
- * sizes and fingerprints are known to be right only at the end, by the index. */
+ * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
+    lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* at the end: names and fingerprints of everything */
-    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
-     * restored */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
+     * files */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
+    /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
-     * be copied before them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
+     * copied in front of them */
     int is_next_read;
     size_t next_room;
-    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
-     * before it is read to */
+    /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
+     * it gets new bytes */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
-    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__listing listing;             /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    lmc__index_builder index;         /* builds what the INDX section must be */
+    lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
     int is_check;
     enum lmc_status unread;
 
-    /* -- the stream of files at hand: the last that is listed -- */
-    uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
-     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
+    /* -- the current stream of files: the last in the listing -- */
+    uint64_t position; /* bytes of the stream in runs so far */
+    /* Numbers of files: blocks of planned_file are being planned, bytes of `file` are being
+     * written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
-    /* -- the wave at hand -- */
+    /* -- the current wave -- */
     size_t largest; /* decoded bytes of the largest block of the run */
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
- * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
+/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
+ * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -10517,7 +10511,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* The next file of the stream begins: number r->file. */
+/* Begins file number r->file, the next of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -10527,8 +10521,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
- * of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the built index to
+ * those in `entries`, or to zero if entries is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -10539,7 +10533,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* The file is decoded. It must be written before the caller is told that it is complete. */
+/* Ends the file, all of which was decoded. Writes all parts before it calls end_file. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -10560,15 +10554,15 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last such end are written now. */
+/* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
+ * in them, the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
-        size_t size = 0; /* of those pieces that are the file's */
+        size_t size = 0; /* of the pieces of this file */
         lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
@@ -10582,9 +10576,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
- * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
- * are written at once. */
+/* Decodes the planned wave, which may be empty. At the same time it writes the bytes of the
+ * previous wave, and reads on if the other buffer is free. Without threads, decoded bytes are
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -10600,9 +10594,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
-        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* it has nothing to keep */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* then size fits into a size_t */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -10616,20 +10610,19 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
- * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
- * stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
+ * end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+    /* lmc__decode_wave also reads, unless the other buffer has blocks of the wave. Then a second,
      * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* it was made for smaller blocks */
+    if (left > r->next_room) { /* the room was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -10645,8 +10638,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
- * pointers into `out` and its number may change. */
+/* Makes sure that size bytes are at r->at; fewer only at the end of the stream. It may decode a
+ * wave, so pointers into `out`, and out_number, may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -10661,7 +10654,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there, and stay until more are fetched. */
+/* Takes the next size bytes, which must be there. They stay until the next fetch. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -10669,8 +10662,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
- * and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
+ * body is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -10690,7 +10683,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
+/* Takes an ancillary section. Keeps only the section of hashes, and only with check_hashes. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -10706,9 +10699,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
- * files could not be written. */
+/* Takes a FILE section. Everything is checked before begin_file is called. The built index has room
+ * for facts that are not known yet. In place, each stream must be one file: a block of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -10724,7 +10717,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
-            return LMC_ERR_LIMIT; /* before the caller makes room for it */
+            return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -10732,7 +10725,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* The stream ends: no run of it follows. Its last files may have no bytes. */
+/* Ends the stream: it has no more runs. Its last files may be empty. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -10754,17 +10747,17 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* a run ends within its stream, so there are more files */
+        if (size != 0) /* a run ends within its stream, so there is another file */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
- * decoded. unread: LMC_OK, or why there is no prediction.
+/* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
+ * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; none may be half written. Such blocks
- * are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Such
+ * blocks are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -10788,19 +10781,19 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
+    out = &c->out[c->out_number]; /* may be the other one now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
+    LMC__PREFETCH(r->at); /* that header says where the next block is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->file_offset = run->start + offset; /* of a stream that is one file */
+    block_job->file_offset = run->start + offset; /* used if the stream is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -10816,8 +10809,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
- * its base cannot read back its own bytes either. */
+/* LMC_OK, or why the predictions of a run cannot be read, which is allowed if nothing is written.
+ * Without its base a delta cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -10827,8 +10820,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
- * was given, so all blocks so far are decoded and written before its first prediction is read. */
+/* Takes a RUN section and its blocks. A run that refers to its own snapshot reads back bytes that
+ * write() got. So all earlier blocks are decoded and written first. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -10870,10 +10863,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
- * CRCs
- * and fingerprints of files that could not be decoded. */
+/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
+ * decoded it gives the CRCs and fingerprints. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -10920,7 +10912,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Restores the whole stream. No byte may be left behind its trailer. */
+/* Restores the whole stream. No byte may follow the trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -11004,23 +10996,23 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
- * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
- * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
- * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
- * proportion to the size of the index, which the caller limits, and time to n log n. */
+/* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
+ * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
+ * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
+ * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
+ * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
-     * section is lost) */
+    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
+    /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
+     * is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, by its row in BLKS: where it begins, its encoded size. */
+/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -11032,14 +11024,14 @@ typedef struct lmc__ancillary {
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* of all runs: how many rows; where BLKS begins */
+    /* rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -11070,7 +11062,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Segments of all runs, when there will be no more of them. */
+/* Sets the segments of all runs, when all of them were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -11078,12 +11070,12 @@ static void lmc__settle_runs(lmc__tables *t)
     for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
-/* While the entries of an index are parsed. */
+/* The state while the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
     lmc__cursor c;     /* what is left of the body */
     unsigned features; /* of the file */
-    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t offset;   /* where in the file the next section must begin */
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
@@ -11094,8 +11086,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
- * complete. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
+ * the stream before it. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -11113,7 +11105,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
             LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
-            stream->size = file->size; /* it is the only one of its stream */
+            stream->size = file->size; /* the stream has no other file */
         }
         file->crc = lmc__take32(&x->c);
         lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
@@ -11122,7 +11114,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -11181,9 +11173,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
- * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
- * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
+/* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
+ * entries. items: a scratch buffer. Does not check the base and the predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -11221,26 +11213,26 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Reading by the index: any bytes of any file, and nothing else.
+/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
- * is asked for one part of a block after another. It then decodes to a *window*, which answers the
- * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
- * so its buffers must be free while a prediction is read.
+ * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
+ * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
+ * reader gets requests for one part of a block after another. It then decodes the block to a
+ * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
+ * may share one coder, so its buffers must not be in use while a prediction is read.
  *
- * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
+ * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
-    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
-     * several runs */
+    /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
+     * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is read whole; the section of hashes, after the first request */
+    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
+    /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
+    /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -11248,20 +11240,20 @@ struct lmc_reader {
     /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
+    lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
+    int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
+    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* how many snapshots share this meter, as far as is known; this one is counted */
+    /* snapshots that share the meter, as far as is known, this one included */
     uint64_t n_links;
-    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
+    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
     lmc__digester *digester;
-    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
+    /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the larger one, which begins with this */
+    size_t struct_size;                     /* of the struct that begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -11285,8 +11277,8 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* The first request reads this many bytes of the file's end, since the source may be far away. They
- * hold the index of about a thousand tensors. */
+/* The first request reads this many bytes at the end of the file, because each request to a remote
+ * source is slow. They have the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
@@ -11303,7 +11295,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Fills a buffer with bytes of the source alone. */
+/* Fills a buffer with these bytes of the source, and nothing else. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -11314,7 +11306,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same for the held bytes. After an error none are held. */
+/* Fills r->held in the same way. After an error it is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -11322,15 +11314,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The most bytes of index that the caller wants in memory. */
+/* The caller's limit on bytes of index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
- * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
- * files these are the rows. */
+/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
+ * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
+ * most files these are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -11362,9 +11354,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
- * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
- * the places. */
+/* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
+ * second half of the new room. The first half gets the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -11410,9 +11402,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
- * all the same: the error comes when they are used. */
+/* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
+ * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
+ * can still be opened; the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -11431,10 +11423,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
- * the rows. A second one takes what lies before the tail of a large index. The header itself is
- * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
- * file may be. Nothing may lie between what header, index and trailer describe. */
+/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
+ * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
+ * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
+ * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -11469,8 +11461,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
- * stream. NULL: there is no such file, or it has fewer bytes. */
+/* Returns the stream of a file. *offset becomes the place in the stream. NULL: there is no such
+ * file, or it lacks bytes [*offset, *offset + size). */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -11482,9 +11474,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
- * gives first_run. */
+/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
+ * that begins there or before. In salvage, with gaps, that run may end before position. For a
+ * stream without runs: first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -11494,11 +11486,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
+/* The most encoded bytes of one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
- * with is_end where it ends. At an end of the run no rows are needed. */
+/* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
+ * begins or, with is_end, ends. Both ends of the run are known without the rows. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -11513,8 +11505,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
- * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
+/* Prepares for reading bytes [offset, offset + size) of a stream. If they are in several runs, one
+ * request reads the encoded bytes of the first runs, up to LMC__FETCH_SIZE. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -11537,11 +11529,11 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
         if (next - from > LMC__FETCH_SIZE) break;
         to = next;
     }
-    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* one run: not held */
 }
 
-/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
- * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
+/* Bytes [offset, end) of run `number` are wanted at dst. n blocks, from number `first` on, are read
+ * at once. head: size of block `first` if only a part of it is wanted; else 0. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -11555,15 +11547,15 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
     return &r->base[run->prediction == LMC__PREDICT_OWN];
 }
 
-/* The predictions of the blocks that are fetched:
+/* Reads the predictions of the n blocks:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
- * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
- * neighbours are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded.
+ * That of the first or last block is read to a buffer if only a part of it is wanted. So the
+ * predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11585,8 +11577,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
- * the same number and size. */
+/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+ * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -11598,7 +11590,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
+/* A task; arg is the reader. With parallel_reads each task reads its own block. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -11606,7 +11598,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__job *const job = &block_job->job;
     const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
-    if (r->options.parallel_reads) /* src is in the coder's buffer */
+    if (r->options.parallel_reads) /* src points into the coder's buffer */
         job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
@@ -11618,8 +11610,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
- * in c->in[0], or will be, with parallel_reads. */
+/* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
+ * c->in[0], or with parallel_reads the tasks read them to there. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11646,7 +11638,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* a block of several pieces is read again */
+        /* a block of several pieces is read again, for their sums */
         job->streaming = lmc__no_streaming;
         job->streaming.is_on =
             x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
@@ -11657,9 +11649,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
- * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
- * wave. has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run, at least a wave of blocks at once. Predictions are
+ * read first, since they may need the coder's buffers; then the encoded bytes, which are decoded
+ * wave by wave. has_code: the encoded bytes are in c->in[0] already. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -11699,8 +11691,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and shows where its blocks are. */
+/* The read_run for intact files. If the whole run is wanted, and is not too large, one request
+ * reads its encoded bytes, in which the headers tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -11716,17 +11708,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
     return status;
 }
 
-/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
- * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
- * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
- * damaged, the block is read alone. */
+/* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
+ * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
+ * each block once, and a single request costs only one block. If a neighbour is damaged, the block
+ * is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -11748,13 +11740,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
- *  - they are in a window;
- *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are;
- *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage). */
+ *  - a window has them: they are copied;
+ *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
+ *    directly to out;
+ *  - else a window is filled, beginning with the block of the first byte.
+ * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -11781,7 +11773,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* they are found there now */
+            part = 0; /* the next turn finds them there */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -11790,7 +11782,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
+/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -11809,9 +11801,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
- * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
- * that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, because
+ * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+ * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -11831,8 +11823,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
- * the index. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
+ * are those of the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -11860,7 +11852,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
+/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -11881,14 +11873,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* If the tensor is the reader's own, its fingerprint must be that of the index. */
+/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -11896,7 +11888,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* there is none to compare with */
+    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)
@@ -11912,7 +11904,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells of its snapshot without reading anything: files and metadata. */
+/* What a reader tells from its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -11965,11 +11957,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
- * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
- * are "". */
+/* Finds files and tensors by name. The first search sorts the names. Names are unique within a
+ * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
+ * their paths are lost. */
 
-/* Every file of a base, or of the reader as one, by its path. */
+/* Every file of a base (or of a reader, used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -11981,7 +11973,7 @@ static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
     return LMC_OK;
 }
 
-/* Fills names (every tensor, by name and file) and paths (every file). */
+/* Fills r->names (every tensor, sorted by name and file) and r->paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const lmc_base self = lmc_reader_base(r);
@@ -11997,11 +11989,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
+    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
 }
 
-/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
- * behind it has that name, too. */
+/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
+ * after it has the same name. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -12043,17 +12035,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/open.h =========================================================================== */
 
-/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage) is
- * a reader with more behind it:
+/* Opens readers of intact files, and frees all readers. A reader of a damaged file (lmc_salvage)
+ * begins with an lmc_reader, so a pointer to it is a pointer to a reader:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So a pointer to it is a pointer to a reader. read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra do what differs. */
 
-/* Allocates struct_size bytes: a reader, and what is behind it. open: finds the tables. After an
- * error the reader is freed as always: everything in it is zero, or valid. Readers of a chain are
- * used one at a time, so the caller may let one lend its coder, of several MiB, to the others. */
+/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
+ * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
+ * one at a time, so one may lend the others its coder of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -12081,7 +12073,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one request counts for the whole chain */
+    /* the base's meter, if the base is a reader: one budget for the whole chain */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -12104,8 +12096,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* What a salvage adds is freed before the reader, since both are one allocation. struct_size is
- * kept because LMC_REALLOC wants the size of what it frees. */
+/* free_extra frees what a salvage added, before the reader, since both are one allocation.
+ * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -12121,12 +12113,12 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
- * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
- * move, so it must not be read by another thread. */
+/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
+ * these only point. A write to the sink may move the data, so no other thread may read it
+ * meanwhile. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
- * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
+/* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
+ * LMC_ERR_MEMORY the bytes that were written before are still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -12146,8 +12138,7 @@ static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *ds
     return LMC_OK;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an
- * error. */
+/* Reads from position on. A position beyond the end is an error of the caller: LMC_ERR_READ. */
 static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -12164,21 +12155,21 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* Of what is there now: a source has a size from the start, and does not see what is appended. */
+/* A source of the bytes that are there now. It does not see what is appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
-/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
+/* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
-/* It can be used again. alloc_user stays, as the caller has set it. */
+/* The lmc_memory can be used again. alloc_user stays. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -12256,16 +12247,16 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
 } lmc__fixed_sink;
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -12278,7 +12269,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -12335,11 +12326,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -12360,7 +12351,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;

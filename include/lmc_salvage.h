@@ -30,74 +30,72 @@ extern "C" {
 #endif
 
 /* -- salvage: what is intact in a damaged file (spec/salvage.md) --
- * Opening reads through the whole file, which may be damaged or cut short. It finds the sections
- * and the headers of blocks wherever they are, and learns from the index, or from the sections if
- * the index is damaged, where each block belongs. Bytes that source.read_at fails to read count as
- * damaged. lmc_salvage_next hands out all that there is. The reader of lmc_salvage_reader lists and
- * reads files and tensors as ever, and fails where something is lost (LMC_ERR_LOST). A base is
- * needed only for the blocks that were coded against it. Where the base is such a reader itself,
- * what it has lost is lost here, too.
+ * Opening reads the whole file, which may be damaged or cut short. It finds the sections and the
+ * headers of blocks wherever they are. The index tells where each block belongs; if it is damaged,
+ * the sections tell. Bytes that source.read_at cannot read count as damaged. lmc_salvage_next
+ * returns everything that is intact. The reader of lmc_salvage_reader lists and reads files and
+ * tensors as usual; reading lost bytes is LMC_ERR_LOST. A base is needed only for the blocks that
+ * were coded against it. It may be such a reader, too; what is lost there is lost here.
  *
- * What is handed out has the right Content_CRC, and its header is right for its place. That tells
- * damage; it does not tell forgery. With BLKS, the table of blocks, blocks are known wherever they
- * are, and those of other LMC files are told apart. Without, a block of the same number and size
- * may pass for another one; where both are found, both are refused. In the end the fingerprints
- * tell (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and path
- * "". Without the index, numbers of files and runs count what was found.
+ * What is returned has the right Content_CRC, and its header is right for its place. That finds
+ * damage, but not forgery. With BLKS, the table of blocks, each block is recognised wherever it is,
+ * and blocks of other LMC files are refused. Without BLKS, a block may be mistaken for another one
+ * of the same number and size; if both are found, both are refused. The fingerprints confirm what
+ * is whole (lmc_salvage_confirm). A file whose FILE section is lost has size LMC_UNKNOWN_SIZE and
+ * path "". Without the index, files and runs are numbered as they are found.
  *
- * Opening fails with NOT_LMC (nothing was found), BASE_WRONG (by the header, if that is intact),
- * VERSION, UNSUPPORTED, LIMIT, MEMORY. Time: in proportion to the file, and to what is decoded,
- * whatever the input. Memory: as other readers; without an index 40 bytes for each header of a
- * block, and the bodies of sections. */
+ * Errors of opening: NOT_LMC (nothing was found), BASE_WRONG (if the header is intact), VERSION,
+ * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the file, and to what is decoded, for any
+ * input. Memory: as other readers; without an index also 40 bytes for each block header, and the
+ * bodies of sections. */
 
 typedef struct lmc_salvage lmc_salvage;
 
-/* source and options as for a reader; parallel_reads is ignored: all reads come from one thread. */
+/* source and options: as for a reader. parallel_reads is ignored: one thread does all reads. */
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_open(lmc_salvage **salvage,
                                                        const lmc_source *source,
                                                        const lmc_reader_options *options);
 LMC_API void lmc_salvage_free(lmc_salvage *salvage); /* NULL allowed */
-/* Belongs to the salvage, and is freed with it; NULL for NULL. */
+/* The reader belongs to the salvage, and is freed with it. NULL for NULL. */
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *salvage);
 
 typedef struct lmc_salvage_range {
-    int is_end;         /* 1: there is no range any more; size is 0 then */
-    size_t file_number; /* SIZE_MAX: a block whose place in the files is not known */
-    uint64_t offset;    /* within the file; of a block without a place: 0 */
+    int is_end;         /* 1: there are no more ranges; size is 0 then */
+    size_t file_number; /* SIZE_MAX: a block without a known place in the files */
+    uint64_t offset;    /* within the file; 0 for a block without a place */
     uint64_t size;
-    /* LMC_OK: intact. LOST: it is not there. CHECKSUM, CORRUPT: its block is damaged. READ: it
-     * cannot be read. BASE_MISSING: its payload is intact, but its content needs the base.
-     * BASE_WRONG: the same, and the base is another one. Where a prediction of its own snapshot is
-     * lost, and its payload is not: what that gives. */
+    /* LMC_OK: intact. LOST: not found. CHECKSUM, CORRUPT: its block is damaged. READ: it cannot be
+     * read. BASE_MISSING: its payload is intact, but needs the base. BASE_WRONG: the same, and the
+     * base is another one. If its payload is intact but needs lost bytes of this snapshot: their
+     * status. */
     enum lmc_status status;
-    const void *data; /* of LMC_OK: size bytes, valid until the next call; else NULL */
-    /* Of the block; of several lost ones in a row, of the first. UINT32_MAX where no run is
-     * known. */
+    const void *data; /* with LMC_OK: size bytes, valid until the next call; else NULL */
+    /* Numbers of the block and of its run; of the first of several lost blocks. UINT32_MAX if no
+     * run is known. */
     uint32_t run, block;
-    uint64_t reserved[4]; /* zero; see "What grows in 1.x" in lmc.h */
+    uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_salvage_range;
 
-/* The next range: block by block, and what is lost between them, front to back through all files;
- * in the end one with is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try
- * again). */
+/* The next range: a block, or lost bytes between blocks, from front to back through all files. The
+ * last range has is_end. Errors: ARGUMENT, LIMIT (more than max_total_size), MEMORY (try again). */
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *salvage,
                                                        lmc_salvage_range *range);
 
 typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
-    int is_complete;      /* 1: nothing followed what was found, so no file is missing unnoticed */
-    uint64_t n_breaks;    /* places where something else stood than what should follow */
-    size_t n_sections;    /* found damaged; lost ones are not counted */
-    uint64_t reserved[4]; /* zero; see "What grows in 1.x" in lmc.h */
+    int is_complete;                        /* 1: no file is missing from the list */
+    uint64_t n_breaks;    /* places at which something else was found than what should follow */
+    size_t n_sections;    /* damaged sections that were found; lost ones are not counted */
+    uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
 
 LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *salvage,
                                                              lmc_damage *damage);
-/* 1 if path, size and tensors of that file are known. */
+/* 1: path, size and tensors of the file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
-/* When lmc_salvage_next has handed out all of the file: is the tensor of that number in it
- * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
- * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
+/* After lmc_salvage_next has returned all of the file: whether its tensor of that number (SIZE_MAX:
+ * the file) is what was written. 1: yes, its fingerprint (the file's CRC) is that of the index. -1:
+ * no. 0: not known: it is not whole, the index is lost, or there is no such tensor. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);
 
 #ifdef __cplusplus
@@ -111,67 +109,67 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
 
 /* == snapshot/salvage.h ======================================================================== */
 
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader whose tables come from
- * what was found:
+/* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
+ * are made from what is found:
  *
- *     salvage_place.h   without an index: streams and runs in the order in which they lie
- *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
- *     salvage_open.h    the ends of the file, the walk, the tables
- *     salvage_read.h    decodes blocks; hands out ranges; compares fingerprints
+ *     salvage_place.h without an index: streams and runs in the order in which they lie
+ *     salvage_walk.h searches the file for sections, headers of blocks, the index salvage_open.h
+ *     the ends of the file, the walk, the tables salvage_read.h decodes blocks; returns ranges;
+ *     compares fingerprints
  *
- * What it promises, and on what:
+ * What it guarantees, and how:
  *
- *  - What is handed out as intact has the Content_CRC that its header says, and that header has its
- *    Header_CRC, which covers the block's number. Which run it is of is known
- *        with the rows of BLKS      by size and Header_CRC, wherever it lies
- *        with an index only         by where it lies, and the sizes of the run and of the block
- *        without                    by what stands before it
- *    Without rows, where two of different content claim one place, neither is handed out
+ *  - A block that is returned as intact has the right Content_CRC and Header_CRC. Header_CRC covers
+ *    the block's number. The run of the block is found
+ *        with the rows of BLKS      by its size and Header_CRC, at any place
+ *        with only an index         by its place, and the sizes of the run and of the block
+ *        without both               by what was found before it
+ *    Without rows, two blocks with different content may claim one place. Then neither is returned
  *    (is_doubtful).
  *
- *  - Nothing intact is passed over: bytes that a damaged header claims are searched again.
+ *  - Nothing intact is skipped: the bytes that a damaged header claims are searched, too.
  *
- *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
- *    copies of a block LMC__MAX_COPIES are tried.
+ *  - Time is linear in the file's size: bytes that are read twice are limited (lmc__may_claim), and
+ *    only LMC__MAX_COPIES copies of a block are tried.
  *
  *  - Memory is in proportion to what is found. */
 
-/* The header of a block, perhaps: some bytes look like one by chance. */
+/* What looks like the header of a block; other bytes may look so by chance. */
 typedef struct lmc__found_block {
-    /* That by which it is looked for (lmc__block_key): run and number; or what its row says. */
+    /* The search key (lmc__block_key): run and number, or the row of BLKS. Place in the file. */
     uint64_t key, at;
-    /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
+    /* From the header: encoded size, decoded size, CRC of the content, its own CRC. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
-    uint8_t is_doubtful; /* Another one of that key has other content. */
+    uint8_t is_doubtful; /* Another block with this key has other content. */
 } lmc__found_block;
 
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* The reader is the first member, so a pointer to it is one to this, too. */
+/* The reader is the first member, so a pointer to it is a pointer to the salvage, too. */
 struct lmc_salvage {
     lmc_reader reader;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    /* Bytes of the file from view_at on, which were read at once; the body of one section. */
     lmc__buffer view, body;
-    lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer rows;   /* Those of BLKS, of all runs: with has_rows. */
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
-     * may have bytes of several files. */
+    lmc__buffer blocks; /* lmc__found_block, sorted by key after the walk. */
+    lmc__buffer rows;   /* The rows of BLKS, if has_rows. */
+    /* The block that was decoded last, with number ranged - 1 in `blocks`, and its status. It may
+     * have bytes of several files. */
     lmc__buffer range;
-    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
-     * file's begin. */
+    /* int8_t: the result for each file, followed by those for its tensors. size_t: where those of
+     * each file begin. */
     lmc__buffer verdicts, verdicts_at;
-    lmc__buffer fingerprints; /* Fingerprints of the file at hand, as the digester finds them. */
-    lmc_damage damage;        /* What lmc_salvage_get_damage says. */
-    uint8_t header[LMC__HEADER_SIZE]; /* The file's, if it is intact. */
+    lmc__buffer fingerprints;         /* Fingerprints of the current file, from the digester. */
+    lmc_damage damage;                /* What lmc_salvage_get_damage returns. */
+    uint8_t header[LMC__HEADER_SIZE]; /* The file's header, if has_header. */
 
     /* -- the walk -- */
-    uint64_t end; /* Where the index begins, if that is known; else the file's size. */
-    /* How many bytes behind the place that it says of itself the index lies (modulo 2^64). */
+    uint64_t end; /* Where the index begins, if known; else the file's size. */
+    /* Where the index is, minus the place to which its sizes add up (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
-    /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
+    /* Without an index: where the body of BLKS was found, and its number of rows. */
     uint64_t rows_at, n_rows;
     uint64_t claimed; /* Bytes that were read twice. */
 
@@ -179,27 +177,27 @@ struct lmc_salvage {
     int has_rows;
 
     /* -- lmc_salvage_next -- */
-    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
+    /* The next range: file, its run and byte; after all files, the next block without a place. */
     size_t file, run, unplaced;
     uint64_t offset;
-    /* Bytes that were handed out, of max_total_size. */
+    /* Bytes that were returned, limited by max_total_size. */
     uint64_t delivered;
     size_t ranged;
     enum lmc_status ranged_status;
 
     /* -- lmc_salvage_confirm -- */
-    /* Of the file at hand; is_whole: nothing of it was lost so far. */
+    /* Of the current file; is_whole: no byte of it was lost so far. */
     lmc__digester digester;
     int is_whole;
 };
 #define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
-/* Of a reader that is one's first member. */
+/* The reader must be the first member of a salvage. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* -- blocks that were found -- */
 
-/* Valid until one more is found. */
+/* Valid until another block is found. */
 static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
@@ -209,8 +207,8 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* What block of a run is looked for. A row is the size of the block and its Header_CRC; blocks
- * for which both are the same have the same content and number. */
+/* The search key of a block of a run. A row is the size and the Header_CRC of the block; blocks
+ * with the same row have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
     return s->has_rows ? lmc__load64(s->rows.data +
@@ -219,7 +217,7 @@ static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
                        : (uint64_t)run << 32 | block;
 }
 
-/* Of the sorted ones the first that is not before the key. */
+/* The first block whose key is not below `key`. */
 static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
     size_t i;
@@ -227,7 +225,7 @@ static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
     return i;
 }
 
-/* The first copy of a block, of that size; or the number of all found. */
+/* The first copy of a block, if it has the right size; else the number of all blocks. */
 static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t key = lmc__block_key(s, run, block);
@@ -239,14 +237,14 @@ static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
                : n;
 }
 
-/* The first block of the run that was found, from this one on; n_blocks: none. */
+/* The number of the first block of the run, from `block` on, that was found; n_blocks: none. */
 static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t n_blocks = lmc__run_at(&s->reader, run)->run.n_blocks;
     const size_t n = lmc__count_found(s);
     for (; block < n_blocks && lmc__find_copies(s, run, block) == n; block++) {
         size_t i;
-        if (s->has_rows) continue; /* each has its row */
+        if (s->has_rows) continue; /* the key is a row, not a number */
         i = lmc__find_key(s, ((uint64_t)run << 32 | block) + 1);
         if (i == n || lmc__found_at(s, i)->key >> 32 != run) return n_blocks;
         block = (lmc__found_at(s, i)->key & UINT32_MAX) - 1;
@@ -254,8 +252,8 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* The register before the bytes of p, from the one behind them. The polynomial's bit 31 is set
- * and a shifted register's is not, so bit 31 tells whether a step had added the polynomial. */
+/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is set, and that of a
+ * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -267,10 +265,9 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     return state;
 }
 
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the
- * number and the header before it. The bytes of the header are taken back from it, then four
- * steps of the number as if that were 0. What is left is the register at the start, exclusive or
- * the number. */
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
+ * and the header before it. The register is run backwards over the header, then over the number as
+ * if that were 0. The result is the register at the start, XOR the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -280,8 +277,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Bytes of the file; what cannot be read is zero, by pages, which is how disks fail. 1: all
- * could. */
+/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero, since disks fail in
+ * such units. Returns 1 if all could be read. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -296,8 +293,8 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
     return all;
 }
 
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first. */
+/* *p: bytes [at, at + size) of the file, which must have them, and up to `more` after them. *n: how
+ * many. The last view is used if it has them. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -315,8 +312,8 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
     return LMC_OK;
 }
 
-/* What may be read twice: in a hostile file a header at every byte may claim the rest of the
- * file. Eight times the file's size is enough for any damage. */
+/* Whether size bytes may be read once more. In a hostile file a header at every byte may claim the
+ * rest of the file. Eight times the file's size is enough for any real damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
@@ -325,7 +322,7 @@ static int lmc__may_claim(lmc_salvage *s, uint64_t size)
     return 1;
 }
 
-/* CRC of bytes of the file, which has them. */
+/* CRC of bytes of the file, which must have them. */
 static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 {
     uint8_t bytes[4096];
@@ -342,32 +339,32 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 
 /* == snapshot/salvage_place.h ================================================================== */
 
-/* Without an index: streams and runs in the order in which their sections were found, and which
- * bytes of a stream each run is.
+/* Without an index: lists streams and runs in the order in which their sections were found, and
+ * finds the bytes of the stream that each run has.
  *
- * Runs cover a stream without a gap and in order, so their places follow from what is before and
- * behind them. Where a section may be lost, the tables have an *unknown run*: of no size, perhaps,
- * or the one of blocks that were found there.
+ * Runs cover a stream in order, without a gap. So their places follow from the runs before and
+ * after them. Where a section may be lost, the tables have an *unknown run*. It may be empty, or
+ * have the blocks that were found there.
  *
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * Runs before the first unknown one are placed from the front of the stream, those behind the
- * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have
- * all rows of BLKS, the unknown ones are nothing. */
+ * Runs before the first unknown run are placed from the front of the stream. Those after the last
+ * unknown run are placed from the end, if the stream's size is known. Runs between have a place
+ * only if the blocks of the unknown runs tell how large these are. If the known runs fill the
+ * stream, or have all rows of BLKS, the unknown runs are empty. */
 
-/* The stream of a run without a place. */
+/* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* By its section, or by the index. Of those that lmc__place_unknown has placed, blocks that have
- * a prediction cannot be read. */
+/* Whether the section or the index describes the run. In a run that is not known, blocks with a
+ * prediction cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
-/* One of which nothing is known, not even that it has but one file. */
+/* Adds a stream of which nothing is known. It gets one file, but may have had more. */
 static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
 {
     lmc__listed_file *f;
@@ -382,7 +379,7 @@ static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The last stream goes on with that run, which has no place yet; NULL: with an unknown one. */
+/* Adds the run, without a place, to the last stream. NULL: adds an unknown run. */
 static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -390,14 +387,14 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
     if (l->n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
     memset(&added, 0, sizeof added);
     if (run) added.run = *run;
-    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
+    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* not 0: code divides by it */
     added.run.stream = LMC__NO_STREAM;
     added.prediction = run ? LMC_OK : LMC_ERR_LOST;
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&r->tables.runs, &added, sizeof added);
 }
 
-/* The run begins there; its segments were relative to that. */
+/* Gives the run a place. Its segments were relative to the start of the run. */
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -408,12 +405,12 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
     run->start = start;
 }
 
-/* An unknown run, which begins at `start` of the stream and ends at `stop` at the latest, gets that
- * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
- * where it ends.
+/* An unknown run begins at `start` of the stream and ends at `stop` or before. It gets this place
+ * if its blocks tell its block size. Returns 1 if it is complete: then the next run begins at its
+ * end.
  *
- * Its block size is that of the first block found, if another one shows that it is not the last;
- * a lone block has a size of its own only if it is number 0. All others must agree. */
+ * The block size is that of the first block that was found, if a later block was found, too. A
+ * single block has a place only if its number is 0. All other blocks must fit. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -426,7 +423,7 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     if (first == behind) return 0;
     f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
-    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
+    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only block */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;
     if (block_size < (size_t)1 << LMC__MIN_LOG2_BLOCK || (block_size & (block_size - 1)) != 0)
         return 0;
@@ -447,7 +444,7 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     return n_missing == 0;
 }
 
-/* Every run of the stream for which there is only one place gets it. */
+/* Gives a place to every run of the stream that can have only one place. */
 static void lmc__place_stream(lmc_salvage *s, size_t number)
 {
     lmc_reader *const r = &s->reader;
@@ -463,7 +460,7 @@ static void lmc__place_stream(lmc_salvage *s, size_t number)
         stop -= lmc__run_at(r, end - 1)->run.size;
         lmc__set_start(r, end - 1, number, stop);
     }
-    left = stop - position; /* what those from i to end do not cover */
+    left = stop - position; /* bytes that runs i to end do not cover */
     for (j = i; j < end; j++) left -= lmc__run_at(r, j)->run.size;
     for (; i < end; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
@@ -477,7 +474,7 @@ static void lmc__place_stream(lmc_salvage *s, size_t number)
     }
 }
 
-/* Without an index: places, as far as they are certain. Others have no bytes. */
+/* Without an index: gives each run its place if that is certain. Other runs get size 0. */
 LMC__COLD static void lmc__place_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -488,7 +485,7 @@ LMC__COLD static void lmc__place_runs(lmc_salvage *s)
     lmc__settle_runs(&r->tables);
 }
 
-/* By key; those of one key in the order in which they lie. */
+/* By key, then by place in the file. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -497,8 +494,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts what was found. Of blocks with one key those stay that are like the first, as many as
- * will be tried. If another one has other content, none is handed out. */
+/* Sorts the blocks that were found. Of blocks with one key it keeps the first, and copies of it, at
+ * most as many as are tried. If another block with this key has other content, none is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -513,18 +510,18 @@ static void lmc__choose_blocks(lmc_salvage *s)
         *best = f[i];
         for (j = i + 1; j < n && f[j].key == best->key; j++) {
             if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
-            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* at or before j */
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* f[j] or before */
         }
         n_kept += n_copies;
     }
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. A mapping that leads outside of the base is a wrong base here: the
- * header that would have told may be lost.
+/* Puts empty runs between the others, to keep the runs sorted for searching, and checks the
+ * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
+ * with the base's fingerprint may be lost.
  *
- * A prediction that cannot be had costs only blocks that want it: run->prediction keeps the
+ * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */
 LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
@@ -548,9 +545,9 @@ LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 
 /* == snapshot/salvage_index.h ================================================================== */
 
-/* The index of a damaged file, and the rows of BLKS. */
+/* Finds the index of a damaged file, and the rows of BLKS. */
 
-/* The first section of the file is that of the index's first entry. */
+/* Whether the first section of the file is the FILE of the index's first entry. */
 static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
 {
     uint8_t first[LMC__SECTION_HEADER_SIZE];
@@ -564,7 +561,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* The rows of all runs, whose section has its body there, if that is right. */
+/* Takes the rows of all runs from the body of BLKS, which begins there, unless its CRC is wrong. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
@@ -579,15 +576,14 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
     return LMC_OK;
 }
 
-/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help.
+/* If an intact index of this file is at that place, makes the tables from it. Then what was found
+ * so far is forgotten, and the walk begins again with the index.
  *
- * It might be that of another file, a part of which is content of this one. It is this file's if
+ * An index may be that of another LMC file which is stored in this one. It is this file's if
  *
- * - it stands where the sizes in it lead to;
- * - or bytes were lost before it, or came in between, and the file's first section is the one that
- *   it names;
- * - or it stands where the trailer says, but in front of where its sizes lead. */
+ * - it is at the place to which its sizes add up;
+ * - or the first section of the file is that of its first entry (bytes were lost or inserted);
+ * - or it is where the trailer says, before the place to which its sizes add up. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -610,7 +606,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
-    /* its copy of the header, which is the same if that is intact */
+    /* the index has a copy of the header */
     lmc__get_header_info(&r->info, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
@@ -625,42 +621,42 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
 
 /* == snapshot/salvage_walk.h =================================================================== */
 
-/* The walk through a damaged file, from front to back. At each byte something may begin, a section
- * or a block; what is right is passed over, and the rest searched byte by byte:
+/* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
+ * What is found decides where the search goes on:
  *
- *     an intact section                          the walk goes on behind it
- *     a block, and what follows is its successor likewise
- *     another block, which is intact             likewise: what looks like a header in it is
- * content a damaged block                            the walk goes on behind the first byte of its
- *                                                header, since its size may be wrong
+ *     an intact section                        after it
+ *     a block that its successor follows       after it
+ *     another block that is intact             after it: headers in its payload are content
+ *     a damaged block                          one byte further, since its size may be wrong
  *
  *     |--- header ---|------------ payload of block 7 ------------|
- *     ^ at                                                        ^ last_end: block 8? else
- *      ^ searched from here on, unless block 7 is intact            decoded, to know
+ *     ^ at                                                        ^ last_end: block 8? If not,
+ *      ^ the search goes on here unless block 7 is intact           block 7 is decoded to find out
  *
- * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
+ * A section must have the right CRCs; if its body is damaged, it must begin where the last thing
+ * that was found ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
- * of the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk also fills the tables (salvage_place.h). A block belongs to the current
+ * run if its number and size fit, and numbers rise. */
 typedef struct lmc__walk {
-    uint64_t at, last_end; /* Where it is, and where the last thing that was found ends. */
-    /* The block that should come next; of those found the first since something was missing. */
+    uint64_t at, last_end; /* Where the walk is; where the last thing that was found ends. */
+    /* The number of the block that should come next; the first block after the last gap. */
     uint64_t next_block;
     size_t chain;
-    /* -- of the last stream, without an index -- */
-    /* Bytes of its known runs; the run behind its last unknown one. */
+    /* -- without an index: the last stream -- */
+    /* Bytes of its known runs; the run after its last unknown run. */
     uint64_t covered;
     size_t certain;
-    int is_ended; /* The end of all streams was met. */
+    int is_ended; /* 1: BLKS was found, so all streams have ended. */
 } lmc__walk;
 
-/* What is at hand follows the last thing. */
+/* Whether w->at is where the last thing that was found ends. */
 static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
-/* -- without an index: what is found becomes runs -- */
+/* -- without an index: makes runs from what is found -- */
 
-/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
- * stream. */
+/* The current run: that of the last section, or of the blocks after it. SIZE_MAX: this stream has
+ * none. */
 static size_t lmc__run_at_hand(const lmc_reader *r)
 {
     const lmc__listing *const l = &r->tables.listing;
@@ -669,7 +665,7 @@ static size_t lmc__run_at_hand(const lmc_reader *r)
                : SIZE_MAX;
 }
 
-/* It has all its blocks, as far as is known. */
+/* Whether all blocks of the current run were found, or nobody knows how many it has. */
 static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
     const size_t number = lmc__run_at_hand(r);
@@ -677,7 +673,7 @@ static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
            w->next_block == lmc__run_at(r, number)->run.n_blocks;
 }
 
-/* An unknown run is the one at hand. */
+/* Adds an unknown run, which becomes the current run. */
 static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 {
     w->next_block = 0;
@@ -686,8 +682,8 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* The blocks since something was missing turn out to be of another run, since they do not end where
- * the run at hand does. */
+/* The blocks since the last gap do not end where the current run ends, so they are of another run:
+ * moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -698,8 +694,8 @@ static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
- * is an unknown run. */
+/* A section FILE, RUN or BLKS begins at w->at. If another section may be lost before it, adds an
+ * unknown run. */
 static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
 {
     if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
@@ -711,8 +707,8 @@ static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
- * into the last stream. */
+/* Adds a stream for a lost FILE section. It gets the runs after the last unknown run, because they
+ * do not fit into the last stream. */
 static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -729,7 +725,7 @@ static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A RUN body. One that breaks the rules leaves an unknown run. */
+/* Takes a RUN body. If it breaks the rules, adds an unknown run. */
 static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
 {
     lmc_reader *const r = &s->reader;
@@ -760,7 +756,7 @@ static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t
     return lmc__add_found_run(r, &run);
 }
 
-/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
+/* Takes a FILE body. If it breaks the rules, adds a file of which nothing is known. */
 static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
                                        size_t size)
 {
@@ -774,7 +770,7 @@ static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8
     return LMC_OK;
 }
 
-/* What a section tells, where there is no index. */
+/* Without an index: takes what a section tells. */
 static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          int is_intact)
 {
@@ -797,9 +793,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
- * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
- * number 0 begins another. */
+/* *run_number: the run of a block of that number and size: the current run, or a new unknown run. A
+ * lower number than expected is accepted only directly after the last block: one of the two was
+ * moved, or is of another file. After a complete run, number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -819,8 +815,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
- * break on things are where the index is: further behind, or before. */
+/* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
+ * break, places are moved by s->shift, as that of the index. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
@@ -839,7 +835,7 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 
 /* -- headers -- */
 
-/* The block, whose header is right, is intact, as far as can be told without its prediction. */
+/* *is_intact: whether a block with a right header is intact; its prediction is not read. */
 static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
                                         int *is_intact)
 {
@@ -859,7 +855,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
+/* At p is what looks like the header of a block. *step: bytes to advance; 0: it is no block. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -906,8 +902,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     return LMC_OK;
 }
 
-/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
- * file. *step: its size, if it is passed over. */
+/* At p is what looks like the header of a section. Its Head_CRC must be right, and it must end
+ * within the file. *step: bytes to advance; 0: it is no section. */
 static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
@@ -937,8 +933,8 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
     return LMC_OK;
 }
 
-/* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at. */
+/* The whole walk. When it finds the index, it begins again and uses the index. The search stops
+ * only at bytes with which a header can begin. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;
@@ -963,7 +959,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
         } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
             LMC__TRY(lmc__look_at_block(s, &w, p, &step));
         }
-        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
+        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* uses the index */
         if (step == 0) {
             LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
             for (step = 1; step < n && !is_first[p[step]]; step++) {}
@@ -978,23 +974,23 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 
 /* == snapshot/salvage_read.h =================================================================== */
 
-/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between.
+/* Decodes the blocks that were found: to read bytes of a file (lmc__read_salvaged), or range by
+ * range, with the lost ranges between them (lmc_salvage_next).
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
+ * The walk has checked the CRCs of headers. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes.
+/* Decodes one copy of a block of run `number` to dst, found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk. The
- * prediction goes to dst, before the coder is in use, which may have to read it, and the block
- * is decoded over it. Without a prediction, an intact payload gets the status that says so, and
- * a damaged one that of damage. */
+ * The header is read and checked again, because the file may have changed since the walk. The
+ * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
+ * If the prediction cannot be read: returns why, if the payload is intact; else how it is
+ * damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1013,7 +1009,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
     LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
-               info.has_prediction == found->has_prediction); /* it changed */
+               info.has_prediction == found->has_prediction); /* else the file changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
@@ -1022,7 +1018,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. */
+/* Decodes the first intact copy of a block. Number i in s->blocks is its first copy. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -1036,10 +1032,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block; the first that is lost ends it.
+/* The reader's read_run. It decodes block by block, and ends at the first lost block.
  *
- * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
- * other readers: reading a prediction of its own snapshot calls this function again. */
+ * If only a part of a block is wanted, the block is decoded to a buffer. There are two, as in other
+ * readers: to read a prediction from this snapshot, this function is called again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -1069,19 +1065,19 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
- * fingerprints: 0 until it is known. */
+/* The results of lmc_salvage_confirm for a file (by its CRC), then for its tensors (by their
+ * fingerprints); 0 until they are known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* Of a tensor, until its file has gone by: some of its bytes are lost. */
+/* The result of a tensor with lost bytes, until its file has ended. */
 #define LMC__HAS_LOSS 2
 
-/* The next bytes of the file are lost. Their tensors are marked; their digests, of whatever, are
- * finished all the same, since that is how the digester gets to the next tensor. */
+/* The next bytes of the file are lost. Marks their tensors. Their digests are wrong, but are
+ * finished, because so the digester gets to the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -1100,7 +1096,7 @@ static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
     }
 }
 
-/* All of the file has gone by: what is whole is compared with what the index says. */
+/* The file has ended. Compares what is whole with the index. */
 static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
 {
     size_t i;
@@ -1115,7 +1111,7 @@ static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verd
                                        : -1);
 }
 
-/* The next `size` bytes of the file at hand; data NULL: they are lost. */
+/* Takes the next `size` bytes of the current file; data NULL: they are lost. */
 static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, s->file)->file;
@@ -1134,7 +1130,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* The next range is lost, so many bytes: a range with that status. */
+/* Makes a range of size lost bytes. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
@@ -1143,11 +1139,11 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
     return LMC_OK;
 }
 
-/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
- * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once.
+/* Makes a range of at most `most` bytes of a block of run `number`, from byte `skip` on. The block
+ * is number i in s->blocks. range->status says whether it is damaged; the returned status is about
+ * the call. A block with bytes of several files is decoded only once.
  *
- * The limit counts what is asked for: it bounds the work that a hostile file can make. */
+ * The limit also counts damaged blocks, to bound the work for a hostile file. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -1174,9 +1170,9 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     return LMC_OK;
 }
 
-/* The next range of run number s->run, in which byte `position` of the stream is; the file ends at
- * `end` of it: a block that was found, as far as it is the file's, or what is lost up to the next
- * one.
+/* The next range of run s->run, which has byte `position` of the stream. The file ends at byte
+ * `end` of the stream. The range is the file's part of a block that was found, or the lost bytes
+ * before the next block.
  *
  *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
  *     files               |--- a -------------|- b ---|
@@ -1199,8 +1195,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
- * has are lost ones. A file of unknown size ends with its last run. */
+/* The next range of the current file; LMC_ERR_NOT_FOUND: the file has ended. Bytes that no run has
+ * are lost. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -1217,12 +1213,12 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* without a range */
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it has no range */
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place: its run and number are known, but not of which bytes of which
- * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not its file and offset. With
+ * an index, or the rows of BLKS, a block without a place is not of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -1233,7 +1229,7 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
         key = lmc__found_at(s, i)->key;
         if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
             (i == 0 || lmc__found_at(s, i - 1)->key != key))
-            break; /* no copy */
+            break; /* not a copy */
     }
     if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
@@ -1245,10 +1241,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place, then the end, in one pass.
- *
- *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out */
+/* Goes through the files, then the blocks without a place, once. range->status says whether the
+ * range is intact. The status that is returned is about the call: if it is not LMC_OK (memory, a
+ * limit), there is no range. */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -1282,7 +1277,7 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found. */
+/* Whether the file's FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&
@@ -1300,10 +1295,11 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
 
 /* == snapshot/salvage_open.h =================================================================== */
 
-/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
+/* Opens a damaged file: reads its ends, searches it (salvage_walk.h), places runs
+ * (salvage_place.h). */
 
-/* The header, if it is intact. A file of a later version is refused, and so is a wrong base
- * (spec 7.3); a damaged header is not. */
+/* Takes the header, if it is intact. A file of a later version and a wrong base (spec 7.3) are
+ * refused. A damaged header is ignored. */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1322,9 +1318,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
- * One whose CRC is right but that says that the index begins elsewhere leads there all the same,
- * but is damage: bytes are missing. */
+/* Takes the trailer, if it is intact, and the index in front of it. If only the trailer's CRC is
+ * right, and the index is not where it says, the index is taken, too, but the trailer counts as
+ * damaged: bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1340,14 +1336,14 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     if (index_at < LMC__HEADER_SIZE) return LMC_OK;
     s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
     if (s->damage.has_trailer) s->end = index_at;
-    /* one that was moved is good enough to look there */
+    /* a trailer that was moved still tells the size of the index */
     if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
         return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
 }
 
-/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
+/* Without an index: takes the rows of the BLKS that was found, if the known runs have as many
  * blocks. Then no run is lost. */
 static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
 {
@@ -1367,7 +1363,7 @@ static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
+/* With an index, lmc__take_index has put all files and runs into the tables. */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
@@ -1376,7 +1372,7 @@ static enum lmc_status lmc__fill_tables(lmc_salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
+/* Makes room for the results of lmc_salvage_confirm: for each file, then for each of its tensors.
  *
  *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
  *     verdicts_at     ^ [0]                      ^ [1] */
@@ -1393,8 +1389,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file
- * in which nothing is found at all is no LMC file. */
+/* Takes what is intact of header, trailer and index, then walks through the file, then fills the
+ * tables. A file in which nothing is found is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -1407,7 +1403,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
-    /* a file without a name is alone */
+    /* a file with an empty path is the only one */
     if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
@@ -1418,13 +1414,13 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Those freed above are empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
-/* What is to be freed is known before anything can fail. */
+/* free_extra is set before anything can fail. */
 static enum lmc_status lmc__open_by_search(lmc_reader *r)
 {
     r->is_salvage = 1;

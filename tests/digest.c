@@ -1,12 +1,12 @@
-/* Encodes some 8,000 inputs and prints a digest of each group of them, of a level and a dtype: how
- * many there are, their bytes, and 8 bytes of the SHA-256 of their own digests. tests/digests.txt
- * is what it must print, whatever the compiler, word size, byte order, tier and number of threads:
- * see suite_determinism of tests/run. Who changes compressed bytes on purpose commits that file
- * anew (tests/run --digests).
+/* Encodes some 8,000 inputs and prints a digest for each group, which has one level and one dtype:
+ * how many inputs, their bytes, and 8 bytes of the SHA-256 of their own digests. It must print
+ * tests/digests.txt for every compiler, word size, byte order, tier and number of threads: see
+ * suite_determinism of tests/run. A commit that changes bytes on purpose renews it (tests/run
+ * --digests).
  *
  *   digest [WORKERS]           encode with that many threads (default: none)
- *   digest [WORKERS] --each    a line for each input instead: to compare with another tier or
- * commit digest --tiers             the tiers of this build on this machine, one per line
+ *   digest [WORKERS] --each    a line for each input instead: to compare tiers or commits
+ *   digest --tiers             the tiers of this build on this machine, one per line
  *
  * With LMC_TEST_BRIEF only one input in 17 is encoded, and only lines of samples are printed. */
 #include "t_io.h"
@@ -82,7 +82,7 @@ static void show_groups(void)
     }
 }
 
-/* Tensors against a prediction: of every dtype, near it and far from it. */
+/* Tensors against a prediction: of every dtype, similar to it and unlike it. */
 static int show_deltas(const lmc_parallel *parallel)
 {
     static const size_t counts[] = {5, 300, 6000, 20000, 70001};
@@ -132,8 +132,8 @@ static int show_deltas(const lmc_parallel *parallel)
     return 1;
 }
 
-/* Moments by integers: second ones over some octaves, first ones as large as their roots; now and
- * then what is no normal number. */
+/* Moments from integers: second ones over some octaves, first ones as large as their roots; some
+ * are not normal numbers. */
 static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned width, uint64_t seed)
 {
     size_t i;
@@ -159,7 +159,7 @@ static void fill_moments(uint8_t *first, uint8_t *second, size_t n, unsigned wid
     }
 }
 
-/* Quantisers that are fitted, and what they encode: where arithmetic on floats might differ. */
+/* Fitted quantisers, and what is encoded with them: here arithmetic on floats might differ. */
 static int show_quantised(const lmc_parallel *parallel)
 {
     static const struct {
@@ -217,7 +217,7 @@ static int show_quantised(const lmc_parallel *parallel)
                     sprintf(name, "%s %s %u %d %.12s %u %lu", width == 2 ? "BF16" : "F32",
                             names[what], options.bits, (int)options.measure, info.reason,
                             info.n_codes, (unsigned long)(info.loss.error * 4294967296.0));
-                    if (what == 3) { /* in place of its own elements, which are wanted no more */
+                    if (what == 3) { /* over its own elements, which are not needed any more */
                         if (lmc_quantizer_apply(quantizers[1], 0, second, size, NULL) != LMC_OK)
                             return 0;
                         /* whose logarithms need no scale */

@@ -1,31 +1,31 @@
 /* faults.c - numbers every call of a program that the system can refuse, and makes one of them
- * fail, or kills the program there
+ * fail, or kills the program at that call
  * SPDX-License-Identifier: MIT
  *
- * For Linux with glibc, by two ways: as a shared object in LD_PRELOAD, which also sees what the C
- * library itself and other libraries allocate; or linked into a program (FAULTS_WRAP, and ld's
- * --wrap for every name below), which sanitizers allow. tests/test_faults.py drives it, by the
- * environment:
+ * For Linux with glibc, in two ways: as a shared object in LD_PRELOAD, which also sees allocations
+ * of the C library and of other libraries; or linked into a program (FAULTS_WRAP, and ld's --wrap
+ * for every name below), which works with sanitizers. tests/test_faults.py sets these environment
+ * variables:
  *
- *   FAULTS_LOG=FILE      each call is a line: its number, kind, name, result and what it was about;
- *                        without one of the others only
+ *   FAULTS_LOG=FILE      each call is a line: its number, kind, name, result and arguments; without
+ *                        other variables this is all that is done
  *   FAULTS_DATA=1        and what was written, in hexadecimal
  *   FAULTS_NAMED=1       there are no files without a name
- *   FAULTS_AT=N          the call that meets with
+ *   FAULTS_AT=N          the number of the call that FAULTS_HOW is done to
  *   FAULTS_HOW=fail      EIO, or what suits the call, once
  *              end       a read finds the end of the file
  *              eintr     EINTR, once
  *              short     half of what was asked for is read or written
- *              lost      nothing is written, and nobody is told: the disk lies
- *              gone      from there on every call fails but allocations: the disk is gone
+ *              lost      nothing is written, but success is reported
+ *              gone      from there on every call except allocations fails: the disk is gone
  *              full      from there on the disk takes no more data and no new file
  *              memory    from there on no allocation succeeds
  *              kill      SIGKILL before it
  *              tear      SIGKILL when half is written
  *              after     SIGKILL after it
  *
- * When a call meets with that, its line is in the log, too, with "!" before it. Syncs are not done:
- * nothing here tests the disk.
+ * That call's line is in the log, too, with "!" before it. Syncs are not done: nothing here tests
+ * the disk.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -63,7 +63,7 @@ struct call {
     int creates;
     const char *name;
     long number;
-    enum how how; /* that it meets with */
+    enum how how; /* what is done to it */
 };
 
 static void die(void)
@@ -97,10 +97,10 @@ __attribute__((constructor)) static void start(void)
     has_no_unnamed = getenv("FAULTS_NAMED") != NULL;
     has_no_links = getenv("FAULTS_UNLINKED") != NULL;
     at = getenv("FAULTS_AT") ? atol(getenv("FAULTS_AT")) : 0;
-    __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* what came before is not of the program */
+    __atomic_store_n(&number, 0, __ATOMIC_RELAXED); /* earlier calls are not the program's */
 }
 
-/* Whether what has begun at the N-th call meets this one, too. */
+/* Whether what began at the N-th call is done to this one, too. */
 static int goes_on(const struct call *c)
 {
     switch (how) {
@@ -128,7 +128,7 @@ static struct call begin(enum kind kind, const char *name, int creates)
     return c;
 }
 
-/* Whether the call is not to be done; errno is set then. */
+/* Whether the call must fail; errno is set then. */
 static int fails(const struct call *c)
 {
     switch (c->how) {
@@ -141,7 +141,7 @@ static int fails(const struct call *c)
     }
 }
 
-/* The end of a call, which gets its line: what it was about. */
+/* Ends a call and writes its line; format: the arguments. */
 __attribute__((format(printf, 3, 4))) static void end(const struct call *c, long result,
                                                       const char *format, ...)
 {
@@ -220,7 +220,7 @@ void *CALL(realloc)(void *old, size_t size)
 
 /* -- opening -- */
 
-/* The path of a name below a directory's descriptor, for the log; ".." is taken from the end. */
+/* The path of a name below a directory's descriptor, for the log; ".." removes the last part. */
 static const char *resolve(int fd, const char *name, char path[2 * 4096])
 {
     char link[64], *slash;
@@ -455,7 +455,7 @@ ssize_t CALL(pwrite)(int fd, const void *data, size_t size, off_t offset)
 }
 ALIAS(ssize_t, pwrite64, pwrite, int, const void *, size_t, off_t);
 
-/* As one write of all. */
+/* Counts as one write of all parts. */
 ssize_t CALL(pwritev)(int fd, const struct iovec *parts, int n_parts, off_t offset)
 {
     size_t size = 0, at = 0;
@@ -469,7 +469,7 @@ ssize_t CALL(pwritev)(int fd, const struct iovec *parts, int n_parts, off_t offs
 }
 ALIAS(ssize_t, pwritev64, pwritev, int, const struct iovec *, int, off_t);
 
-/* A call that changes the disk or brings it there, of which nothing but the result matters. */
+/* A call that changes the disk, or syncs it, of which only the result matters. */
 #define CHANGE(kind, creates, function, parameters, types, arguments, show, ...)                   \
     REAL(int, function, types);                                                                    \
     int CALL(function) parameters                                                                  \
@@ -509,7 +509,7 @@ CHANGE(ATTRIBUTE, 0, fchmodat, (int fd, const char *path, mode_t mode, int flags
        int COMMA const char *COMMA mode_t COMMA int, (fd, path, mode, flags), "%s %o", path, mode);
 CHANGE(LOCK, 0, flock, (int fd, int operation), int COMMA int, (fd, operation), "%d", fd);
 
-/* Below a descriptor: in the log they are what they would be with a path. */
+/* Calls below a descriptor: the log has the names of those with a path. */
 REAL(int, mkdirat, int, const char *, mode_t);
 int CALL(mkdirat)(int fd, const char *name, mode_t mode)
 {
@@ -571,7 +571,7 @@ char *CALL(mkdtemp)(char *path)
     return result;
 }
 
-/* renameat2() and syncfs() are called so where the C library may not have it */
+/* renameat2() and syncfs() are called by number where the C library may not have them */
 REAL(long, syscall, long, ...);
 long CALL(syscall)(long what, ...)
 {
@@ -581,7 +581,7 @@ long CALL(syscall)(long what, ...)
     va_start(list, what);
     for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
     va_end(list);
-    if (what == SYS_syncfs) { /* as fsync(): it takes long, and changes nothing that is seen */
+    if (what == SYS_syncfs) { /* as fsync(): it takes long, and has no visible effect */
         c = begin(SYNC, "syncfs", 0);
         result = fails(&c) ? -1 : 0;
         end(&c, result, "%d", (int)a[0]);
@@ -626,7 +626,7 @@ int CALL(fcntl)(int fd, int command, ...)
 }
 ALIAS(int, fcntl64, fcntl, int, int, ...);
 
-/* Fails when it is done: the descriptor is gone in any case. */
+/* Fails after it was done: the descriptor is closed in any case. */
 REAL(int, close, int);
 int CALL(close)(int fd)
 {

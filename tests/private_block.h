@@ -1,8 +1,8 @@
 /* Tests of blocks that need what is private to lmc.h. */
 
-/* The most of a workspace that decoding takes: eight planes, all of them trees of the deepest kind,
- * and in each all elements go down the longest path, so that each of its masks has a bit for every
- * element and is nested. An encoder makes no such block, but may. */
+/* The largest workspace that decoding can need: eight planes, all trees of the largest depth. In
+ * each tree all elements take the longest path, so each of its masks is nested and has a bit for
+ * every element. The encoder makes no such block, but the format allows it. */
 void t_test_workspace(void)
 {
     const size_t n = 65536, size = 8 * n, ws_size = lmc_block_workspace_size(n, 8),
@@ -22,7 +22,7 @@ void t_test_workspace(void)
     plan.last = 15;
     for (i = 0; i < 16; i++) plan.lengths[i] = (uint8_t)(i < 15 ? i + 1 : 15);
     e.k = lmc__get_kernels();
-    e.worth = UINT32_MAX; /* all masks are nested that can be */
+    e.worth = UINT32_MAX; /* every mask that can be nested is */
     e.scratch = lmc__open_workspace(&e.stack, ws, more);
     e.out = block + LMC_BLOCK_HEADER_SIZE;
     e.end = block + size;

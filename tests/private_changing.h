@@ -1,5 +1,5 @@
 /* A table of kernels that call back before and after each of their inner steps: so data can change
- * between any two readings of an encoder, and does so in every run alike. */
+ * between any two reads of an encoder, in the same way in each run. */
 
 static const lmc__kernels *t_inner;
 static lmc__kernels t_wrapped;

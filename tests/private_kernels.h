@@ -1,7 +1,7 @@
-/* private_kernels.h - every kernel of every tier of this machine: the scalar one against its
- * definition in plain C, the others against the scalar one; at all small counts, with exact buffers
- * between guard pages where a kernel promises exactness. Included by t_lmc.c, which sees what is
- * private to lmc.h. */
+/* private_kernels.h - every kernel of every tier of this machine: the scalar one is compared with
+ * its definition in plain C, the others with the scalar one; for all small counts, with exact
+ * buffers between guard pages where a kernel promises exactness. Included by t_lmc.c, which sees
+ * the private names of lmc.h. */
 #include "t.h"
 
 #define MAX_N 700u
@@ -48,7 +48,7 @@ static uint64_t sum64_model(const uint8_t *p, size_t size)
 }
 
 /* All small sizes at all places of a line, up to the guard page, and sizes around those of loops;
- * in two parts, of which the first is whole words. Words of ones carry into all bits. */
+ * in two parts, the first of which has whole words. Words of ones carry into all bits. */
 static void test_sum64(const lmc__kernels *k, uint64_t *seed)
 {
     static const size_t sizes[] = {8183, 8184, 8185, 8192, 16368, 16384, 40000, 131072, 139000};
@@ -75,15 +75,15 @@ static void test_sum64(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
-/* What join_root has returned, and put to where it was told to. */
+/* Whether join_root has returned the right CRC, and stored the right sum. */
 static int are_sums(const lmc__streaming *streaming, uint32_t crc, const uint8_t *data, size_t size)
 {
     return crc == lmc__crc32c_scalar(0, data, size) &&
            (!streaming->sum || *streaming->sum == sum64_model(data, size));
 }
 
-/* Of zeros as many as a file may have: the CRC of a zero byte, joined with itself over and over, is
- * that of 2, 4, 8 ... */
+/* For as many zeros as a file may have: the CRC of a zero byte, combined with itself again and
+ * again, is that of 2, 4, 8 ... */
 static void test_combine(void)
 {
     static const uint8_t zeros[4096];
@@ -137,8 +137,8 @@ static uint64_t element_of(uint64_t r, uint64_t b, unsigned width, enum lmc__ord
     return (b & s) ^ (total < s ? total : total ^ (s - 1));
 }
 
-/* Both ways are inverse, for all elements of so many bits against the prediction b; the library's
- * scalar functions are the same. Returns how many are not so. */
+/* Both directions are inverse for all elements of this width against the prediction b, and the
+ * library's scalar functions give the same. Returns for how many elements that is not true. */
 static unsigned wrong_residuals(uint64_t b, unsigned width)
 {
     const uint64_t n = (uint64_t)1 << 8 * width;
@@ -156,7 +156,7 @@ static unsigned wrong_residuals(uint64_t b, unsigned width)
     return wrong;
 }
 
-/* All pairs of bytes; of two bytes all elements against some predictions, or all. */
+/* All pairs of bytes; for two bytes, all elements against some predictions, or against all. */
 static void test_residuals(void)
 {
     const uint64_t step = t_long ? 1 : t_brief ? 4099 : 257;
@@ -181,7 +181,7 @@ static void test_residuals(void)
                      lmc__restore_element(r, base, width, order) != v;
         }
     CHECK(wrong == 0);
-    /* what it is for: neighbours are near zero; of floats also where the sign changes */
+    /* the purpose: neighbours are near zero, for floats also where the sign changes */
     CHECK(residual_of(0x0000, 0xFFFF, 2, LMC__ORDER_INTEGER) == 2);
     CHECK(residual_of(0xFFFF, 0x0000, 2, LMC__ORDER_INTEGER) == 1);
     CHECK(residual_of(0x8000, 0x7FFF, 2, LMC__ORDER_INTEGER) == 2);
@@ -243,8 +243,8 @@ static void test_split(const lmc__kernels *k, uint64_t *seed)
             }
 }
 
-/* A split whose plane `plane` goes to a root, and back, against the separate kernels of the scalar
- * tier. */
+/* A split whose plane `plane` goes to a root, and its inverse, compared with the separate kernels
+ * of the scalar tier. */
 static void test_roots(const lmc__kernels *k, uint64_t *seed)
 {
     static const size_t counts[] = {1,   7,   8,    63,   64,   65,   127,
@@ -281,7 +281,7 @@ static void test_roots(const lmc__kernels *k, uint64_t *seed)
                             table[j] = t;
                         }
                         for (i = 0; i < 256; i++) back[table[i]] = (uint8_t)i;
-                        /* what it means */
+                        /* by definition */
                         for (p = 0; p < width; p++) planes.row[p] = expected[p];
                         lmc__split_scalar(&planes, src, n, width, order);
                         memset(mask, 0, sizeof mask);
@@ -445,7 +445,7 @@ static void test_lists(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
-/* All masks of 16 bits, alone and at any place among others; each element is another byte. */
+/* All masks of 16 bits, alone and at any place among others; all elements are different bytes. */
 static void test_masks(const lmc__kernels *k, uint64_t *seed)
 {
     enum { N = 144 };
@@ -493,7 +493,7 @@ static void test_constant(const lmc__kernels *k, uint64_t *seed)
     }
 }
 
-/* Tables that count up but for one entry, which may be any of a row of 16. */
+/* Tables that count up except for one entry, which may be any of a row of 16. */
 static void test_map(const lmc__kernels *k)
 {
     uint8_t table[256], src[256], *const dst = t_tail(&guard_a, sizeof src);
@@ -563,7 +563,7 @@ static void set_some_grouping(lmc__grouping *grouping, uint64_t *seed, unsigned 
         if (is_threshold[key]) grouping->threshold[c++] = (uint8_t)key;
 }
 
-/* Some elements have changed: listed, and each one's place in its class. */
+/* Some elements have changed: the list of them, and the rank of each in its class. */
 static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *base, size_t n,
                        unsigned width, const lmc__grouping *grouping, const uint8_t *class_of)
 {

@@ -18,7 +18,7 @@ static uint32_t slow_scale(uint32_t p, const lmc__grid *grid)
     return (uint32_t)v & 0xFFFF0000u;
 }
 
-/* An element as the spec has it (spec/quantised.md). */
+/* An element by the definition of spec/quantised.md. */
 static uint32_t slow_restore(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     int64_t t = (int64_t)symbol - 1, v;
@@ -64,8 +64,8 @@ static lmc__grid random_grid(uint64_t *seed, int is_log)
     return grid;
 }
 
-/* Bits that say much about a scale and a grid: points and borders between them, a few steps beside;
- * or anything. */
+/* Bits that test a scale and a grid well: points, borders between them, and a few steps beside; or
+ * any bits. */
 static uint32_t telling_bits(uint64_t *seed, uint32_t scale, const lmc__grid *grid)
 {
     static const uint32_t special[] = {0,          1,          0x007FFFFF, 0x00800000,
@@ -107,7 +107,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
     /* any symbols, also some that no encoder makes */
     for (i = 0; i < n; i++)
         symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
-    far = grid; /* and of any min: what is out of reach is cut */
+    far = grid; /* also with any min: what is out of range is cut */
     if (is_log && t_below(seed, 3) == 0) far.min = -(int32_t)t_below(seed, 65536);
     k->restore(dst, symbols, NULL, n, scale, &far);
     for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], scale, &far);
@@ -133,7 +133,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
         again = is_log ? lmc__quantize_log(restored, scale, &grid)
                        : lmc__quantize_linear(restored, scale, &grid);
         ok &= again == s;  /* nothing changes any more */
-        if (is_log && v) { /* half a step at most, where the next point may be no nearer */
+        if (is_log && v) { /* half a step at most, and the next point is not nearer */
             const uint32_t a = v & 0x7FFFFFFF, b = restored & 0x7FFFFFFF;
             ok &= restored >> 31 == v >> 31 && b != 0 && (a > b ? a - b : b - a) <= grid.step / 2;
         } else if (v) {
@@ -233,7 +233,7 @@ static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
     CHECK(n == 0 || low == NULL || memcmp(low, t_tail(&g_src, n), n) == 0);
 }
 
-/* Division in integers against the machine's, where a float is no more than that. */
+/* Division in integers against the machine's, where floats are computed as plain F32. */
 static void test_division(uint64_t *seed)
 {
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD == 0 && !defined(__FAST_MATH__)
@@ -250,7 +250,7 @@ static void test_division(uint64_t *seed)
         else if (i % 4 == 1) { /* near a border */
             magnitude = bits_of(((double)(r >> 20 & 0xFFFF) + 0.5) * float_of(scale)) +
                         (uint32_t)(r >> 40 & 3) - 2;
-        } else { /* within reach: exponents that differ by -2 .. 17 */
+        } else { /* within the range: exponents that differ by -2 .. 17 */
             const int64_t m = (int64_t)(scale & 0x7F800000) +
                               ((int64_t)(r >> 20 & 31) % 20 - 2) * 0x00800000 +
                               (int64_t)(r >> 32 & 0x7FFFFF);
@@ -308,8 +308,8 @@ void t_test_quantising_kernels(void)
 
 /* -- tables -- */
 
-/* Tables are in old files, and in those of others: no fit makes one. This one has n codes beside
- * that of zero, at equal distances on the quantiser's grid. */
+/* Tables are in old files, and in files of other encoders; lmc_quantizer_fit makes none. This one
+ * has n codes beside that of zero, at equal distances on the quantiser's grid. */
 void t_set_table(lmc_quantizer *q, unsigned n)
 {
     lmc__quant_params *const p = &q->params;
@@ -322,7 +322,7 @@ void t_set_table(lmc_quantizer *q, unsigned n)
     CHECK_STATUS(lmc__set_codes(q), LMC_OK);
 }
 
-/* The nearest of the table, the lower one of two as near. */
+/* The nearest code of the table, the lower one if two are equally near. */
 static void test_codes(void)
 {
     static const uint16_t tables[][4] = {{5, 9, 10, 20}, {1, 2, 65533, 65534}, {1, 3, 5, 7}};
@@ -349,7 +349,7 @@ static void test_codes(void)
     }
 }
 
-/* One byte that is more than most, anywhere; and none. */
+/* One byte that is above `most`, anywhere; and none. */
 static void test_has_more(void)
 {
     unsigned most, value, at;

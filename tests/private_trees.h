@@ -1,13 +1,13 @@
-/* private_trees.h - every tree up to a size, against the words of the spec (6.1 - 6.4): which
- * headers are trees, what a list coded with one decodes to. Included by t_lmc.c, which sees what is
- * private to lmc.h. */
+/* private_trees.h - every tree up to a size, compared with the pseudo code of the spec (6.1 - 6.4):
+ * which headers are trees, and what a list that is coded with a tree decodes to. Included by
+ * t_lmc.c, which sees the private names of lmc.h. */
 #include "t.h"
 
 #define MAX_LIST 320u
 
 /* -- the spec's pseudo code -- */
 
-/* Where the lists of nodes lie while their parents wait. */
+/* Memory for the lists of nodes while their parents wait. */
 static uint8_t model_room[1 << 21];
 static size_t model_used;
 
@@ -46,7 +46,7 @@ static model_tree model_frozen(unsigned level)
     return tree;
 }
 
-/* Bits(n), one a byte; 0 if the input ends or is wrong. */
+/* Bits(n), each in a byte; 0 if the input ends or is wrong. */
 static int model_bits(model_input *input, size_t n, uint8_t *bits)
 {
     const size_t size = (n + 7) / 8;
@@ -220,11 +220,11 @@ static enum lmc_status get_list(const tree_test *t, const uint8_t *in, size_t si
     spare = lmc__push_list(&d.stack, n);
     LMC__TRY(lmc__get_list(&d, &side, spare, n));
     memcpy(list, side.list, n);
-    return d.in == d.end ? LMC_OK : LMC_ERR_ARGUMENT; /* all that was written is read */
+    return d.in == d.end ? LMC_OK : LMC_ERR_ARGUMENT; /* all bytes are read */
 }
 
-/* A header: refused if it is no tree; else n elements, written and read. Returns whether all is as
- * it should be. */
+/* A header: refused if it is no tree; else n elements are written and read. Returns whether all is
+ * right. */
 static int try_tree(tree_test *t, const lmc__plan *plan, size_t n, uint64_t *seed)
 {
     uint8_t list[MAX_LIST], got[MAX_LIST], out[6 * MAX_LIST], *row, *spare;
@@ -304,8 +304,8 @@ static void test_headers(tree_test *t, unsigned max, uint64_t *seed)
     }
 }
 
-/* Every number of leaves of each length, up to max leaves: `open` nodes at this length are still to
- * be leaves or parents. The symbols are any. */
+/* Every number of leaves of each length, up to max leaves: `open` nodes at this length must still
+ * become leaves or parents. The symbols are random. */
 static void test_shapes(tree_test *t, uint8_t *lengths, unsigned n, unsigned open, unsigned length,
                         unsigned max, uint64_t *seed)
 {
@@ -354,8 +354,8 @@ static enum lmc_status get_mask(const tree_test *t, const uint8_t *in, size_t si
     return status;
 }
 
-/* size bytes as the mask of a class, by the library and by the model: the same mask, or both refuse
- * it. Returns whether it is one. */
+/* size bytes as the mask of a class, by the library and by the model: both give the same mask, or
+ * both refuse it. Returns whether it is a mask. */
 static int compare_mask(tree_test *t, t_guard *guard, const uint8_t *code, size_t size, size_t n)
 {
     uint8_t *const in = t_tail(guard, size), bits[MAX_LIST];
@@ -466,8 +466,8 @@ static void test_gaps(tree_test *t, uint64_t *seed)
 
 /* -- masks within masks: of two levels the inner one has bits only -- */
 
-/* A list with few right elements, coded with every mask nested that can be; the model reads the
- * same, and a third nesting would not be read like that. */
+/* A list with few right elements, whose masks are all nested where they can be. The model reads the
+ * same; a third nesting would not be read in this way. */
 static void test_nesting(tree_test *t, uint64_t *seed)
 {
     const size_t n = 40000 + t_below(seed, 8), ws_size = 4 * lmc_block_workspace_size(n, 1);

@@ -1,12 +1,12 @@
-/* steps.c - snapshots of a training run that never was, for tests of long chains
+/* steps.c - snapshots of a simulated training run, for tests of long chains
  * SPDX-License-Identifier: MIT
  *
- *   steps N        for each line of standard input, the name of a file, one step more is written to
+ *   steps N for each line of standard input, the name of a file, the next step is written to
  *                  it, and "ok" to standard output
  *
- * bf16 weights of a small transformer, the head tied to the embedding: the rounding of fp32 masters
- * that AdamW moves, with gradients that are noise, at a learning rate that falls from 3e-4 to 1e-6
- * in the course of N steps. So 60 % to 1 % of the elements change.
+ * bf16 weights of a small transformer, whose head is tied to the embedding. They are rounded from
+ * fp32 masters, which AdamW updates with random gradients, at a learning rate that falls from 3e-4
+ * to 1e-6 within N steps. So 60 % to 1 % of the elements change in a step.
  */
 #include <math.h>
 #include <stdint.h>
@@ -82,7 +82,7 @@ static int write_step(const char *path)
         memcpy(&bits, &master[i], 4);
         weights[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
     }
-    stored = (uint64_t)size; /* as it is: this is no program for big-endian machines */
+    stored = (uint64_t)size; /* not swapped: this program is not for big-endian machines */
     if (!file || fwrite(&stored, 8, 1, file) != 1 || fwrite(header, (size_t)size, 1, file) != 1 ||
         fwrite(weights, 2, N_ELEMENTS, file) != N_ELEMENTS ||
         fwrite(weights, 2, (size_t)N_WORDS * WIDTH, file) != (size_t)N_WORDS * WIDTH)

@@ -1,6 +1,6 @@
-/* t.h - what every test program shares: checks and counters, and buffers that end at a page no one
- * may touch. The implementation of lmc.h is in t_lmc.c, which is compiled once and linked to all of
- * them: with an allocator that counts, fails on request and knows its sizes. */
+/* t.h - what all test programs share: checks and counters, and buffers that end at a page that
+ * cannot be accessed. The implementation of lmc.h is in t_lmc.c, which is compiled once and linked
+ * to all of them. Its allocator counts calls, fails on request and checks sizes. */
 #ifndef T_H
 #define T_H
 
@@ -33,7 +33,7 @@
 
 typedef struct t_heap {
     long calls;      /* that allocate or grow */
-    long fail_at;    /* the number of the call that fails; -1: none. All later ones work */
+    long fail_at;    /* the number of the call that fails; -1: none. All others work */
     long live;       /* blocks not yet freed */
     long wrong_size; /* calls whose old_size was not the size of the block */
     size_t bytes, peak;
@@ -57,9 +57,9 @@ void *t_realloc(void *user, void *ptr, size_t old_size, size_t new_size);
 
 extern long t_passed, t_failed;
 extern char t_about[240]; /* what is being tried: printed with a failure */
-/* How much is tried: more with --long; less with LMC_TEST_QUICK, for emulators and sanitizers; of
- * that a tenth with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too; and of that half, of
- * blocks and tensors alone, with LMC_TEST_BRIEF=kernels, for an emulated tier. */
+/* How much is tried: more with --long; less with LMC_TEST_QUICK, for emulators and sanitizers; a
+ * tenth of that with LMC_TEST_BRIEF, for `make check`, which sets t_quick, too; and half of that,
+ * only for blocks and tensors, with LMC_TEST_BRIEF=kernels, for an emulated tier. */
 extern int t_long, t_quick, t_brief, t_kernels_only;
 
 static inline void t_note(const char *format, ...)
@@ -148,25 +148,25 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 
 /* -- what is private to lmc.h -- */
 
-/* The tests of the kernels of every tier, of trees, of what a quantiser is fitted with, and of the
- * workspace (private_*.h). */
+/* The tests of the kernels of every tier, of trees, of quantisers' kernels, and of the workspace
+ * (private_*.h). */
 void t_test_kernels(void);
 void t_test_trees(void);
 void t_test_quantising_kernels(void);
 void t_test_tables(void);
 void t_test_workspace(void);
-/* The library's kernels call on_kernel before and after each of their steps, from now on; NULL: no
- * more. Not in threads. */
+/* From now on the library's kernels call on_kernel before and after each of their steps; NULL ends
+ * that. Not for threads. */
 void t_call_in_kernels(void (*on_kernel)(void *user), void *user);
 
 uint16_t t_to_bf16(uint32_t v);
 uint16_t t_to_f16(uint32_t v);
-/* The bits of a point of a quantiser's logarithmic grid in that group; 0 if it has a table or
- * another grid. */
+/* The bits of a point of a quantiser's logarithmic grid, in that group; 0 if it has a table or a
+ * linear grid. */
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point);
 void t_set_table(lmc_quantizer *q, unsigned n);
-/* The first element of run i of those that an encoder looks at in a block of n; there are
- * T_SAMPLE_RUNS of T_SAMPLE_RUN elements. */
+/* The first element of run i of the sample that an encoder takes from a block of n elements; it has
+ * T_SAMPLE_RUNS runs of T_SAMPLE_RUN elements. */
 size_t t_sample_place(uint32_t i, size_t n);
 enum { T_SAMPLE_RUN = 64, T_SAMPLE_RUNS = 128 };
 
@@ -210,8 +210,8 @@ static inline t_guard t_new_guard(size_t cap)
     return guard;
 }
 
-/* size bytes that end where the guard begins: the byte after the last one faults, and any alignment
- * comes up. */
+/* size bytes that end where the guard begins: the byte behind the last one faults, and all
+ * alignments occur. */
 static inline uint8_t *t_tail(const t_guard *guard, size_t size)
 {
     if (size > guard->cap) {

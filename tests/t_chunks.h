@@ -1,5 +1,5 @@
-/* t_chunks.h - content-defined chunking, as stores of large files do it to keep equal ranges of
- * bytes once: how much of a file another one has, too. */
+/* t_chunks.h - content-defined chunking, by which stores of large files keep equal ranges of bytes
+ * once: how much of a file is in another one, too. */
 #ifndef T_CHUNKS_H
 #define T_CHUNKS_H
 
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* A gear hash of the last 64 bytes cuts where its top 16 bits are zero. */
+/* A chunk ends where the top 16 bits of a gear hash of the last 64 bytes are zero. */
 enum { T_MIN_CHUNK = 8 << 10, T_MAX_CHUNK = 128 << 10 };
 
 static inline size_t t_chunk_size(const uint8_t *p, size_t size)
@@ -30,7 +30,7 @@ static inline size_t t_chunk_size(const uint8_t *p, size_t size)
     return size;
 }
 
-/* What a chunk is known by. */
+/* A hash that identifies a chunk. */
 static inline uint64_t t_chunk_name(const uint8_t *p, size_t size)
 {
     uint64_t sum = size;

@@ -1,5 +1,5 @@
-/* t_data.h - bytes that look like what checkpoints hold, the same on every machine: integer
- * arithmetic only. Used by the tests and the benchmark. */
+/* t_data.h - bytes like those in checkpoints, the same on every machine: only integer arithmetic is
+ * used. Used by the tests and the benchmark. */
 #ifndef T_DATA_H
 #define T_DATA_H
 
@@ -22,7 +22,7 @@ static inline uint64_t t_random(uint64_t *state)
 /* 0 .. n - 1; the slight bias does not matter here */
 static inline size_t t_below(uint64_t *state, size_t n) { return (size_t)(t_random(state) % n); }
 
-/* Normal to the eye: the sum of 12 uniform numbers, mean 0, standard deviation 2^32. */
+/* Nearly normal: the sum of 12 uniform numbers, mean 0, standard deviation 2^32. */
 static inline int64_t t_gauss(uint64_t *state)
 {
     int64_t sum = -6 * (INT64_C(1) << 32);
@@ -45,7 +45,7 @@ static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, uns
     if (magnitude != 0) {
         while (!(magnitude >> top)) top--;
         exponent = top + scale + bias;
-        /* denormal: the hidden bit is missing, which the sum below gives by itself */
+        /* denormal: the hidden bit is missing, and the sum below is right without it */
         if (exponent < 1) exponent = 1;
         /* bits of magnitude below the mantissa's last */
         shift = exponent - bias - scale - (int)mantissa_bits;
@@ -60,7 +60,7 @@ static inline uint64_t t_float(int64_t v, int scale, unsigned exponent_bits, uns
     return bits | sign << (exponent_bits + mantissa_bits);
 }
 
-/* Exponent bits of a dtype; 0 for those that are filled as integers are. */
+/* Exponent bits of a dtype; 0 for those that are filled like integers. */
 static inline unsigned t_exponent_bits(enum lmc_dtype dtype)
 {
     switch (dtype) {
@@ -115,7 +115,7 @@ static inline uint64_t t_special(uint64_t *state, enum lmc_dtype dtype)
     unsigned width = lmc_dtype_width(dtype), bits = 8 * width, e = t_exponent_bits(dtype);
     unsigned mantissa = e ? bits - 1 - e : bits / 2;
     uint64_t r = t_random(state), sign = (r & 1) << (bits - 1), low = (UINT64_C(1) << mantissa) - 1;
-    uint64_t top = (UINT64_C(1) << (bits - 1)) - 1; /* all but the sign */
+    uint64_t top = (UINT64_C(1) << (bits - 1)) - 1; /* all bits except the sign */
     switch ((r >> 1) % 6) {
     case 0: return sign;                                   /* zeros */
     case 1: return sign | (top & ~low);                    /* infinities */
@@ -185,13 +185,13 @@ static inline void t_fill(uint8_t *dst, size_t size, enum t_kind kind, enum lmc_
 enum t_base {
     T_EQUAL,
     T_FEW,       /* 1.5 % of the elements are up to four steps away */
-    T_STEPS,     /* most are a few steps away, some many */
+    T_STEPS,     /* most are a few steps away, some are many steps away */
     T_ALL,       /* all differ in the lower half of their bits */
     T_SIGNS,     /* one in seven has the other sign */
     T_UNRELATED, /* other elements of the same kind */
     T_NOTHING,   /* zeros */
     T_SPECIALS,  /* NaNs, infinities, denormals: of the prediction */
-    T_DRIFT,     /* nearly all differ in their lower bits, in fewer of them the larger they are */
+    T_DRIFT,     /* nearly all differ in their lower bits; larger ones in fewer bits */
     T_BASES
 };
 
@@ -231,8 +231,8 @@ static inline void t_fill_base(uint8_t *base, const uint8_t *src, size_t size, e
 /* -- the floor -- */
 
 /* Sum of the order-0 entropies of the byte planes of the rotated elements, in bytes, block by
- * block: what the coder can at best reach without its headers (it may do a little better where
- * elements depend on their neighbours). */
+ * block: about the least that the coder can reach, without headers (slightly less if elements
+ * depend on their neighbours). */
 static inline double t_entropy(const uint8_t *data, size_t size, enum lmc_dtype dtype, size_t block)
 {
     unsigned width = lmc_dtype_width(dtype), p, bits = 8 * width;
@@ -256,7 +256,7 @@ static inline double t_entropy(const uint8_t *data, size_t size, enum lmc_dtype 
     return total;
 }
 
-/* -- as what quantisers are fitted to -- */
+/* -- elements for fitting quantisers -- */
 
 static inline enum lmc_status t_read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {

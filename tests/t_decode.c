@@ -8,8 +8,8 @@
 int t_decode(uint8_t *dst, const uint8_t *src, size_t src_size, uint32_t number,
              const void *prediction, size_t prediction_size);
 
-/* The decoded bytes of a block, LMC_MAX_BLOCK_SIZE at most, and its status; -1: tiers differ, or
- * another size than the header says. */
+/* Decodes a block, of at most LMC_MAX_BLOCK_SIZE bytes, and returns its status; -1: tiers differ,
+ * or the size is not what the header says. */
 int t_decode(uint8_t *dst, const uint8_t *src, size_t src_size, uint32_t number,
              const void *prediction, size_t prediction_size)
 {

@@ -1,4 +1,4 @@
-/* t_hash.h - SHA-256 and CRC-32C written again, plainly, to check those of lmc.h against. */
+/* t_hash.h - SHA-256 and CRC-32C written again, in a simple way, to check those of lmc.h. */
 #ifndef T_HASH_H
 #define T_HASH_H
 

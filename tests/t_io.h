@@ -1,6 +1,6 @@
-/* t_io.h - what the tests of layers 2 and 3 share: thread pools, callbacks over memory that fail on
- * request, and a model of a snapshot that is written, restored and read, and compared at every
- * step. Include it after t.h. */
+/* t_io.h - what the tests of layers 2 and 3 share: thread pools, callbacks on memory that fail on
+ * request, and a model of a snapshot, which is written, restored, read, and compared at every step.
+ * Include it after t.h. */
 #ifndef T_IO_H
 #define T_IO_H
 
@@ -53,7 +53,7 @@ static void *t_work(void *arg)
     }
 }
 
-/* Threads for each call, as simple as can be. */
+/* New threads for each call, as simply as possible. */
 static inline void t_run_threads(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n)
 {
     t_pool pool;
@@ -85,8 +85,7 @@ static inline lmc_parallel t_parallel(unsigned *n_workers)
     return parallel;
 }
 
-/* -- memory as sink, source and stream; the call number fail_at (all callbacks counted together)
- * fails -- */
+/* -- memory as sink, source and stream; call number fail_at of all callbacks together fails -- */
 
 typedef struct t_calls {
     long calls, fail_at;    /* with a pool, reading and writing are counted at the same time */
@@ -96,7 +95,7 @@ typedef struct t_calls {
 typedef struct t_memory {
     uint8_t *data;
     size_t size, cap, at; /* at: read position of a stream */
-    /* the stream gives at most so many bytes at a time; 0: what is asked for */
+    /* the stream gives at most so many bytes at a time; 0: all that were requested */
     size_t piece;
     long reads;
     t_calls *calls; /* or NULL */
@@ -170,7 +169,7 @@ typedef struct t_model {
     size_t value_sizes[8];
 } t_model;
 
-/* A model whose data and tensors were allocated. */
+/* Frees a model whose data and tensors were allocated. */
 static inline void t_free_model(t_model *model)
 {
     size_t i;
@@ -193,7 +192,7 @@ static inline t_file *t_add_file(t_model *model, const char *path, const uint8_t
     return f;
 }
 
-/* What a reader tells of its snapshot: all zero if there is none. */
+/* What a reader says about its snapshot: all zero if there is none. */
 static inline lmc_snapshot_info t_info(const lmc_reader *reader)
 {
     lmc_snapshot_info info;
@@ -237,11 +236,11 @@ static inline lmc_tensor t_tensor(const char *name, const char *dtype, unsigned 
     return tensor;
 }
 
-/* As the size of pieces: by lmc_writer_write_stream, after a beginning and before an end by
+/* In place of a size of pieces: by lmc_writer_write_stream, with a beginning and an end by
  * lmc_writer_write. */
 #define T_STREAM ((size_t)-1)
 
-/* The file's bytes from at on: one piece, from a copy that is gone at once: the writer must not
+/* Writes one piece of the file from `at` on, from a copy that is freed at once: the writer must not
  * keep the pointer. */
 static inline enum lmc_status t_write_piece(lmc_writer *writer, const t_file *f, size_t *at,
                                             size_t n)
@@ -275,7 +274,7 @@ static inline enum lmc_status t_write_by_stream(lmc_writer *writer, const t_file
     return t_write_piece(writer, f, &at, f->size - at);
 }
 
-/* One of its tensors has a quantiser: the writer must be told before. */
+/* Whether a tensor has a quantiser: the writer must know that before. */
 static inline int t_has_quantizer(const t_model *model)
 {
     size_t i, k;
@@ -331,7 +330,7 @@ static inline enum lmc_status t_write_model(const t_model *model, t_memory *out,
 
 /* -- fingerprints from the spec (7.1, 7.2) -- */
 
-/* The words of size bytes, added up; zero bytes complete the last one. */
+/* The sum of the words of size bytes; zero bytes complete the last one. */
 static inline uint64_t t_sum_words(const uint8_t *data, size_t size)
 {
     uint64_t sum = 0;
@@ -477,8 +476,8 @@ static inline enum lmc_status t_on_write(void *user, const void *data, size_t si
     return LMC_OK;
 }
 
-/* For restore's write_at: blocks of the open file, in any order, by several threads. What was
- * delivered twice or not at all shows in `at`, at the end. */
+/* For restore's write_at: blocks of the open file, in any order, from several threads. At the end
+ * `at` shows bytes that were delivered twice or not at all. */
 static long t_n_write_at;
 static inline enum lmc_status t_on_write_at(void *user, uint64_t offset, const void *data,
                                             size_t size)
@@ -511,7 +510,7 @@ static inline enum lmc_status t_on_end(void *user, const lmc_file *file, size_t 
     return LMC_OK;
 }
 
-/* What was delivered before. */
+/* Reads back what was delivered before. */
 static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t offset, void *dst,
                                              size_t size)
 {
@@ -526,8 +525,8 @@ static inline enum lmc_status t_on_read_back(void *user, size_t number, uint64_t
     return LMC_OK;
 }
 
-/* Restore from memory; *wrong: something was delivered, or success reported, that is not the
- * model's. */
+/* Restore from memory; *wrong: delivered bytes differ from the model's, or a wrong result was
+ * reported as success. */
 static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in,
                                               lmc_restore_options *options,
                                               uint8_t fingerprint[LMC_FINGERPRINT_SIZE], int *wrong)
@@ -550,8 +549,8 @@ static inline enum lmc_status t_restore_model(const t_model *model, t_memory *in
     return status;
 }
 
-/* Open with a reader, compare everything that it says with the model, and read all bytes of all
- * files, some tensors and ranges. *wrong as above. Ends at the first error. */
+/* Opens a reader, compares everything that it says with the model, and reads all bytes of all
+ * files, some tensors and some ranges. *wrong as above. Ends at the first error. */
 static inline enum lmc_status t_read_model(const t_model *model, t_memory *in,
                                            const lmc_reader_options *options, int *wrong)
 {

@@ -1,14 +1,14 @@
 /* t_lmc.c - the implementation of lmc.h for all test programs of a build, with an allocator that
- * counts; the tests of what is private to it. */
+ * counts; tests of its private names. */
 #include "t.h"
 
-#ifdef FUZZ_WITH_TESTS /* one object for the harnesses, too: they have a heap of their own */
+#ifdef FUZZ_WITH_TESTS /* one object also for the harnesses, which have their own heap */
 static void *(*t_library_realloc)(void *, void *, size_t, size_t) = t_realloc;
 #else
 #define t_library_realloc t_realloc
 #endif
-/* vpexpandb of Bochs 2.7, which tests/avx512 runs on, is wrong where its operand is in memory: it
- * zeroes the elements that a merging mask leaves out. So there it stays in a register. */
+/* vpexpandb of Bochs 2.7, which tests/avx512 runs on, is wrong if its operand is in memory: it
+ * zeroes the elements that a merging mask leaves out. So there the operand is a register. */
 #ifdef T_BOCHS
 #include <immintrin.h>
 #define _mm512_mask_expand_epi8(src, mask, a)                                                      \

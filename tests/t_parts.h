@@ -53,8 +53,8 @@ static inline void free_parts(part *parts, size_t n)
     while (n-- > 0) free(parts[n].data);
 }
 
-/* A file of these parts, with a text in front and a gap now and then. Part order[i] (NULL: i) comes
- * i-th. Shapes and twins are the parts'. */
+/* A file of these parts, with a text in front and some gaps. Part order[i] (NULL: i) is the i-th.
+ * Shapes and twins are those of the parts. */
 static inline t_file *add_shard(t_model *model, const char *path, const part *parts,
                                 const size_t *order, size_t n)
 {
@@ -90,7 +90,7 @@ static inline t_file *add_text(t_model *model, const char *path, size_t size, ui
 
 /* -- bases -- */
 
-/* Files as they lie on a disk, identified. */
+/* Files as on a disk, with their fingerprints. */
 typedef struct loose {
     const t_model *model;
     lmc_file files[16];

@@ -1,5 +1,5 @@
-/* t_read.c - lmc_read.h in the place of lmc.h, and lmc_extra.h behind it, for vectors.c, which
- * calls what they have. */
+/* t_read.c - lmc_read.h in place of lmc.h, and lmc_extra.h, for vectors.c, which calls their
+ * functions. */
 #define LMC_IMPLEMENTATION
 #include "../include/lmc_read.h"
 #include "../include/lmc_extra.h"

@@ -1,5 +1,5 @@
-/* t_wire.h - LMC files taken apart and put together again (spec 3, 4, 8), by code of its own,
- * for tests that edit what no encoder writes. Include it after t_io.h. */
+/* t_wire.h - takes LMC files apart and puts them together again (spec 3, 4, 8), without lmc.h, for
+ * tests that need files that no encoder writes. Include it after t_io.h. */
 #ifndef T_WIRE_H
 #define T_WIRE_H
 
@@ -36,10 +36,10 @@ static inline uint64_t w_get_varint(const uint8_t **p)
     return v | (uint64_t)*(*p)++ << shift;
 }
 
-/* Sizes in bytes of what stands in a file beside bodies and payloads. */
+/* Sizes in bytes of the parts of a file other than bodies and payloads. */
 enum { W_HEADER = 64, W_SECTION = 20, W_BLOCK = 24, W_INDEX = 88, W_TRAILER = 40 };
 
-/* A section: what stands in the file, and what the index has beside. */
+/* A section: its body in the file, and what the index has in addition. */
 typedef struct w_section {
     char kind[5];
     t_memory body;
@@ -51,7 +51,7 @@ typedef struct w_section {
 
 typedef struct w_file {
     uint8_t header[W_HEADER], fingerprint[16];
-    w_section sections[W_SECTIONS]; /* but BLKS and INDX */
+    w_section sections[W_SECTIONS]; /* all except BLKS and INDX */
     size_t n;
     t_memory metadata; /* entries, and extension records */
     uint32_t n_metadata;
@@ -75,13 +75,13 @@ static inline uint64_t w_count_blocks(const uint8_t *body)
     return (size + block_size - 1) / block_size;
 }
 
-/* Of a block, header included. */
+/* Size of a block, with its header. */
 static inline size_t w_block_size(const uint8_t *block)
 {
     return W_BLOCK + (size_t)w_get(block + 8, 4);
 }
 
-/* What the index has of the files of a FILE body. */
+/* Size of what the index has about the files of a FILE body. */
 static inline size_t w_facts_size(const uint8_t *p)
 {
     uint64_t n_files = w_get_varint(&p), n_tensors, rank;
@@ -115,7 +115,7 @@ static inline size_t w_facts_size(const uint8_t *p)
     return size;
 }
 
-/* Takes apart a file that is right. */
+/* Takes apart a correct file. */
 static inline void w_parse(w_file *w, const uint8_t *p)
 {
     size_t at = W_HEADER, i;

@@ -1,5 +1,5 @@
-/* What makes the library short to call: one call for a buffer or a file, arrays, files of the C
- * library and descriptors, the pool; progress and cancelling, copies from a reader to a writer. */
+/* Functions that save code: one call for a buffer or a file; arrays, files of the C library and
+ * descriptors, the pool; progress and cancelling, copies from a reader to a writer. */
 #include "t_io.h"
 #include "../include/lmc_salvage.h"
 
@@ -20,7 +20,7 @@ static lmc_source source_of(lmc_memory *memory, const void *data, size_t size)
     return lmc_memory_source(memory);
 }
 
-/* Into exactly size bytes that end at a page no one may touch. */
+/* Into exactly cap bytes. */
 static enum lmc_status decompress_to(size_t cap, const void *src, size_t src_size, size_t *size)
 {
     uint8_t *const exact = (uint8_t *)malloc(cap ? cap : 1);
@@ -81,7 +81,7 @@ static void test_buffers(void)
     CHECK(lmc_compress_bound(SIZE_MAX) == SIZE_MAX && lmc_compress_bound(SIZE_MAX - 9) == SIZE_MAX);
 }
 
-/* A capacity that is too small, whatever it is; an output that is cut, wherever. */
+/* Every capacity that is too small; a file that is cut at any byte. */
 static void test_truncated(void)
 {
     uint8_t small[2000];
@@ -100,7 +100,7 @@ static void test_truncated(void)
         free(cut);
         free(exact);
     }
-    for (i = 0; i < 8 * size; i++) { /* each bit: an error, or it does not matter */
+    for (i = 0; i < 8 * size; i++) { /* each bit: an error, or no difference */
         enum lmc_status status;
         small[i / 8] ^= (uint8_t)(1u << i % 8);
         status = lmc_decompress(g_dst, SIZE, &back, small, size, NULL);
@@ -201,7 +201,7 @@ static void test_files(void)
     CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_OK);
     limited.max_total_size = SIZE - 1;
     CHECK_STATUS(lmc_decompress_file(scratch[2], scratch[1], &limited), LMC_ERR_LIMIT);
-    /* what fails leaves what was there, and no part */
+    /* after a failure the old file is there, and no partial one */
     size = read_bytes_of(scratch[1], g_enc, sizeof g_enc);
     g_enc[size / 2] ^= 1;
     write_bytes_to(scratch[1], g_enc, size);
@@ -219,7 +219,7 @@ static void test_files(void)
     CHECK_STATUS(lmc_compress_file(NULL, scratch[0], LMC_AUTO, NULL), LMC_ERR_ARGUMENT);
     CHECK_STATUS(lmc_decompress_file(scratch[2], NULL, NULL), LMC_ERR_ARGUMENT);
     CHECK(read_bytes_of(scratch[2], g_dst, SIZE) == SIZE);
-    /* a source of the C library: what one in memory gives */
+    /* a source of the C library gives the same as one in memory */
     file = fopen(scratch[1], "rb");
     if (!file) abort();
     CHECK_STATUS(lmc_stdio_source(&source, file), LMC_OK);
@@ -384,7 +384,7 @@ static void test_arrays(void)
     CHECK_STATUS(lmc_writer_add_arrays(NULL, "", arrays, 2, NULL, 0), LMC_ERR_ARGUMENT);
 }
 
-/* Names, keys and values become JSON, so they must be UTF-8; whatever is, comes back. */
+/* Names, keys and values become JSON, so they must be UTF-8; all UTF-8 comes back. */
 static void test_texts(void)
 {
     static const struct {
@@ -478,7 +478,7 @@ static enum lmc_status discard(void *user, const void *data, size_t size)
     return user ? *(enum lmc_status *)user : LMC_OK;
 }
 
-/* Some waves of one file. */
+/* Writes a file of several waves. */
 static enum lmc_status write_big(lmc_memory *out, progress *p, const uint8_t *data, size_t size)
 {
     lmc_writer_options options = LMC_DEFAULTS;
@@ -496,7 +496,7 @@ static enum lmc_status write_big(lmc_memory *out, progress *p, const uint8_t *da
     if (status == LMC_OK) status = lmc_writer_write(writer, data, size);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
     if (status == LMC_OK) status = lmc_writer_finish(writer);
-    if (status != LMC_OK) CHECK_STATUS(lmc_writer_finish(writer), status); /* it stays */
+    if (status != LMC_OK) CHECK_STATUS(lmc_writer_finish(writer), status); /* the status stays */
     lmc_writer_free(writer);
     return status;
 }
@@ -554,8 +554,8 @@ static void test_progress(void)
     free(data);
 }
 
-/* One call: progress reaches the total, and ends the call wherever it says so; a file that was
- * there stays, and there is no other. */
+/* One call: progress reaches the total, and can end the call at any time; then the old file stays,
+ * and there is no other. */
 static void test_one_call_progress(void)
 {
     const size_t size = (size_t)40 << 20, cap = lmc_compress_bound(size);
@@ -616,8 +616,7 @@ static void test_one_call_progress(void)
 
 /* -- options of another 1.x -- */
 
-/* What a function does with options of that many bytes, those behind the struct's own being `tail`;
- * OK is what it would do with the defaults. */
+/* Calls a function with these options; LMC_OK: the result is that of the defaults. */
 typedef enum lmc_status (*use_options)(const void *options);
 
 static enum lmc_status use_block_encode(const void *options)
@@ -734,8 +733,8 @@ static enum lmc_status use_compress(const void *options)
     (offsetof(type, member) + sizeof(((type *)0)->member) == sizeof(type) &&                       \
      offsetof(type, struct_size) == 0)
 
-/* Those of an older program end early, also at 1.0's first member; those of a newer one may ask for
- * what is not here. */
+/* An older program's options are shorter, down to 1.0's first member; a newer program's options may
+ * ask for features that are not here. */
 static void test_options(void)
 {
     static const struct {
@@ -782,7 +781,7 @@ static void test_options(void)
         CHECK(all[i].ends_with_member); /* no padding that a newer member could hide in */
         for (k = 0; k < 11; k++) {
             const size_t here = k == 0 ? all[i].size : sizes[k] < 8 ? 8 : sizes[k];
-            uint8_t *const options = (uint8_t *)calloc(1, here); /* so no byte behind is read */
+            uint8_t *const options = (uint8_t *)calloc(1, here); /* so a read behind it is found */
             enum lmc_status wanted;
             if (!options) abort();
             t_note("options of %s, %lu bytes", all[i].name, (unsigned long)sizes[k]);
@@ -795,7 +794,7 @@ static void test_options(void)
             }
 #endif
             CHECK_STATUS(all[i].use(options), wanted);
-            options[here - 1] = 1; /* the last byte: of a pointer, or of what is not known */
+            options[here - 1] = 1; /* the last byte: of a pointer, or of an unknown member */
             if (k == 4 || k == 5) CHECK_STATUS(all[i].use(options), LMC_ERR_UNSUPPORTED);
             free(options);
         }
@@ -803,7 +802,7 @@ static void test_options(void)
     lmc_memory_free(&options_memory);
 }
 
-/* -- reserved words: what is filled has them zero, and what is to be written must -- */
+/* -- reserved words: zero in results, and they must be zero in what is written -- */
 
 #define CHECK_RESERVED(info)                                                                       \
     CHECK(((info)->reserved[0] | (info)->reserved[1] | (info)->reserved[2] |                       \
@@ -995,7 +994,7 @@ static void test_copy(void)
 }
 
 #ifndef LMC_NO_QUANTIZE
-/* The tensor to out, by a quantiser or as what a reader has. */
+/* Writes the tensor to out, with a quantiser or without. */
 static enum lmc_status write_moments(lmc_memory *out, const float *moments, size_t n,
                                      const lmc_quantizer *quantizer)
 {
@@ -1022,8 +1021,8 @@ static enum lmc_status write_moments(lmc_memory *out, const float *moments, size
     return status;
 }
 
-/* A quantised tensor stays what it is and as it is: as small if the new file may be quantised, else
- * as floats. */
+/* A quantised tensor keeps its values and its losses: it stays small if the new file may be
+ * quantised, else it has floats. */
 static void test_copy_quantised(void)
 {
     enum { N = 65536 };
@@ -1088,8 +1087,8 @@ static void test_copy_quantised(void)
 
 enum { N_NAMED_FILES = 4, N_NAMED = 5000 };
 
-/* Tensors 0, 1, 2 ... of each file, by names that do not come in order; "only.F" of file F alone.
- * In the last file there is no number 7. */
+/* Names of tensors 0, 1, 2 ... of each file, which are not in order; only file F has "only.F". The
+ * last file has no number 7. */
 static void name_tensor(char name[16], size_t file, size_t i)
 {
     if (i == 0) snprintf(name, 16, "only.%d", (int)file);
@@ -1124,7 +1123,8 @@ static void write_named(lmc_memory *memory)
     lmc_writer_free(writer);
 }
 
-/* Each of 20,000 tensors by its name, alone and with its file's; whatever allocation fails. */
+/* Finds each of 20,000 tensors by its name, with and without its file's name; also if an allocation
+ * fails. */
 static void test_find(void)
 {
     lmc_reader_options options = LMC_DEFAULTS;
@@ -1178,7 +1178,7 @@ static void test_find(void)
     lmc_memory_free(&memory);
 }
 
-/* -- what a writer refuses, that a reader would -- */
+/* -- a writer refuses what a reader would refuse -- */
 
 static enum lmc_status write_with_limit(lmc_memory *out, uint64_t max_index_size)
 {
@@ -1201,7 +1201,7 @@ static enum lmc_status write_with_limit(lmc_memory *out, uint64_t max_index_size
     return status;
 }
 
-/* Of every limit: the writer refuses, or a reader and a restorer with that limit do not. */
+/* For every limit: the writer refuses it, or a reader and a restorer with that limit accept it. */
 static void test_index_limit(void)
 {
     lmc_reader_options options = LMC_DEFAULTS;
@@ -1224,7 +1224,7 @@ static void test_index_limit(void)
             CHECK_STATUS(lmc_snapshot_restore(&stream, NULL, &restore), LMC_OK);
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK);
             lmc_reader_free(reader);
-            options.max_index_size = first - 1; /* and not sooner than it must */
+            options.max_index_size = first - 1; /* and not earlier than needed */
             CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);
         } else CHECK_STATUS(status, first ? LMC_OK : LMC_ERR_LIMIT);
         lmc_memory_free(&memory);
@@ -1232,7 +1232,7 @@ static void test_index_limit(void)
     CHECK(first > 1);
 }
 
-/* Keys with "lmc.": only those that mean something. */
+/* Keys with "lmc.": only registered ones. */
 static void test_keys(void)
 {
     static const struct {

@@ -1,12 +1,12 @@
-/* Layer 1: every dtype, size and distribution comes back; buffers are exact to the byte; wrong
- * calls are refused. */
+/* Layer 1: every dtype, size and distribution is restored; buffers have exact sizes; wrong calls
+ * are refused. */
 #include "t.h"
 #include "t_hash.h"
 
 static t_guard g_src, g_enc, g_dst, g_ws;
 static enum lmc_level g_level; /* of all encoding */
 
-/* Encode size bytes at src, check all that the header promises about it, decode, and give back the
+/* Encodes size bytes at src, checks all that the header of lmc.h promises, decodes, and returns the
  * encoded size. */
 static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, uint32_t number)
 {
@@ -45,8 +45,8 @@ static size_t round_trip(const uint8_t *src, size_t size, enum lmc_dtype dtype, 
     return enc_size;
 }
 
-/* As above; then what must be refused when one thing is changed. Leaves the encoded block at the
- * end of g_enc. */
+/* As above; then changes one thing at a time, which must be refused. Leaves the encoded block at
+ * the end of g_enc. */
 static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, uint32_t number)
 {
     const unsigned width = lmc_dtype_width(dtype);
@@ -86,7 +86,7 @@ static void edges(const uint8_t *src, size_t size, enum lmc_dtype dtype, uint32_
     CHECK_STATUS(t_block_encode(t_tail(&g_dst, enc_size), enc_size, &got, src, size, NULL, dtype,
                                 g_level, number, ws, ws_size),
                  LMC_OK);
-    /* the same bytes as with more room */
+    /* the bytes are the same as with more room */
     CHECK(got == enc_size && memcmp(t_tail(&g_dst, enc_size), copy, enc_size) == 0);
 
     /* the number */
@@ -131,7 +131,7 @@ static void test_round_trips(void)
                 size_t size = counts[i] * lmc_dtype_width((enum lmc_dtype)dtype);
                 uint8_t *src = t_tail(&g_src, size);
                 uint32_t number = numbers[(i + (size_t)kind) % 4];
-                /* the large ones once per width and kind of number */
+                /* large ones only once for each width and kind of number */
                 int common = dtype == LMC_AUTO || dtype == LMC_U8 || dtype == LMC_F8_E4M3 ||
                              dtype == LMC_I16 || dtype == LMC_BF16 || dtype == LMC_F16 ||
                              dtype == LMC_I32 || dtype == LMC_F32 || dtype == LMC_F64;
@@ -224,9 +224,9 @@ static void test_trees(void)
     }
 }
 
-/* Sizes against the entropy of the planes, as a share of the input: the floats of two bytes and
- * more within 0.5 %, the others, where all of the element is in the tree, within 1.5 %. Constants
- * and zeros nearly vanish. */
+/* Sizes against the entropy of the planes, as a share of the input: floats of two bytes and more
+ * within 0.5 %; others, whose whole elements are in the tree, within 1.5 %. Constants and zeros
+ * take almost nothing. */
 static void test_sizes(void)
 {
     static const struct {
@@ -259,18 +259,18 @@ static void test_sizes(void)
         t_fill(src, size, T_CONSTANT, dtype, 0);
         CHECK((got = round_trip(src, size, dtype, 0)) > 0 && got <= LMC_BLOCK_HEADER_SIZE + 2 * 8);
     }
-    /* as many of one byte as there can be, which no counter of 16 bits holds */
+    /* as many equal bytes as possible, which overflow counts of 16 bits */
     t_note("the largest constant");
     memset(g_src.data, 7, LMC_MAX_BLOCK_SIZE);
     CHECK(round_trip(g_src.data, LMC_MAX_BLOCK_SIZE, LMC_U8, 0) == LMC_BLOCK_HEADER_SIZE + 2);
-    /* but for one byte, which no sample sees */
+    /* all but one byte, which no sample has */
     t_note("one byte among others");
     memset(g_src.data, 7, n);
     g_src.data[t_sample_place(0, n) + T_SAMPLE_RUN] = 9;
     CHECK(round_trip(g_src.data, n, LMC_U8, 0) < 200);
 }
 
-/* AUTO must find the width: within 1 % of the input of what the dtype gives. */
+/* AUTO must find the width: the size is within 1 % of the input of that with the dtype. */
 static void test_auto(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_BF16,    LMC_F16, LMC_F32, LMC_F64,
@@ -306,8 +306,8 @@ static void test_largest(void)
     }
 }
 
-/* From the default on a higher level is never larger; and each gives the same bytes on all tiers,
- * if that is looked at. */
+/* From the default on, a higher level is never larger; and, with_tiers, each level gives the same
+ * bytes on all tiers. */
 static void check_levels(const uint8_t *src, size_t size, enum lmc_dtype dtype, int with_tiers)
 {
     size_t sizes[4], k;
@@ -326,7 +326,7 @@ static void check_levels(const uint8_t *src, size_t size, enum lmc_dtype dtype, 
         }
         lmc_tier_limit(best);
     }
-    /* a ramp; masks of few ones, which it does not nest */
+    /* a ramp; masks with few ones, which `fast` does not nest */
     CHECK(sizes[0] <= sizes[1] + size / 9 + 40);
     CHECK(sizes[2] <= sizes[1] && sizes[3] <= sizes[2]);
     g_level = LMC_LEVEL_DEFAULT;
@@ -349,7 +349,7 @@ static void test_levels(void)
                 t_fill(src, size, (enum t_kind)kind, dtypes[i], j);
                 check_levels(src, size, dtypes[i], kind == T_GAUSS);
             }
-    { /* what a level is for: whole planes of many symbols are flat in large part by default */
+    { /* a level's purpose: whole planes of many symbols are mostly flat by default */
         const size_t size = 65536;
         uint8_t *src = t_tail(&g_src, size);
         size_t sizes[4], k;
@@ -374,7 +374,7 @@ static void test_levels_of_small(void)
             const unsigned width = lmc_dtype_width(dtypes[i]);
             uint8_t *src = t_tail(&g_src, n * width);
             memset(src, 0, n * width);
-            for (k = 0; k < n; k++) { /* two random bytes in each, one of them tame */
+            for (k = 0; k < n; k++) { /* two random bytes in each, one with few values */
                 src[k * width + width - 2] = (uint8_t)t_random(&seed);
                 src[k * width + width - 1] = (uint8_t)(0x3C + t_below(&seed, 4));
             }
@@ -391,7 +391,7 @@ static void repair(uint8_t *block)
     t_store32(block + 20, t_crc32c(0, covered, 24));
 }
 
-/* A block of n bytes, all of them `value`, of this payload; what decoding it says. */
+/* The status of decoding a block with this payload; its n bytes are all `value`. */
 static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t n, int value)
 {
     const size_t ws_size = lmc_block_workspace_size(n, 1);
@@ -412,7 +412,7 @@ static enum lmc_status decode_bytes(const uint8_t *payload, size_t size, size_t 
                           0, t_tail(&g_ws, ws_size), ws_size);
 }
 
-/* Blocks that break a rule, all else being right, down to the CRC of their bytes; they end at the
+/* Blocks that break one rule, while all else is right, also the CRC of their bytes; they end at the
  * guard. */
 static void test_broken_rules(void)
 {
@@ -428,7 +428,7 @@ static void test_broken_rules(void)
     CHECK_STATUS(decode_bytes(missing, sizeof missing, 32, 65), LMC_ERR_CORRUPT);
 }
 
-/* Headers, right down to their CRC. */
+/* Headers with a right CRC. */
 static void test_headers(void)
 {
     enum { STORED = 0, PLANES = 1 << 5, QUANTISED = 2 << 5, PREDICTED = 4, SPARSE = 16 };
@@ -471,7 +471,7 @@ static void test_headers(void)
                  {4, PLANES | PREDICTED | 1, 1 << 5, 9, 35, 0, LMC_ERR_CORRUPT},
                  {4, PLANES | PREDICTED | 1, 1 << 5 | 16 | 1, 9, 35, 0, LMC_ERR_CORRUPT},
                  {4, PLANES | PREDICTED | 1, 3 << 5 | 1, 9, 35, 0, LMC_OK},
-                 /* which come before what is corrupt */
+                 /* UNSUPPORTED comes before CORRUPT */
                  {3, PLANES, 0, 0, 8, 1, LMC_ERR_UNSUPPORTED},
                  {1, PLANES | 3, 1, 0, 8, 1, LMC_ERR_UNSUPPORTED},
                  /* N_Elements */
@@ -544,7 +544,7 @@ static void test_headers(void)
 }
 
 /* Elements of each width without a prediction, in each order: the planes of their residuals, raw.
- * What they are is computed here as the spec has it. */
+ * The elements are computed here by the spec. */
 static void test_orders(void)
 {
     const size_t n = 5000;
@@ -654,7 +654,7 @@ static void test_arguments(void)
               lmc_block_workspace_size(SIZE_MAX / width, width) == 0);
         CHECK(lmc_block_workspace_size(1, width) > 0 &&
               lmc_block_workspace_size(1, width) <= lmc_block_workspace_size(most, width));
-        /* as many bytes as elements of one byte, as LMC_AUTO has them, want no less */
+        /* for as many bytes, elements of one byte, as of LMC_AUTO, need no less */
         for (n = width; n <= LMC_MAX_BLOCK_SIZE; n = n < 5000 ? n + width : 2 * n)
             if (lmc_block_workspace_size(n / width, width) > lmc_block_workspace_size(n, 1)) break;
         CHECK(n > LMC_MAX_BLOCK_SIZE);
@@ -674,7 +674,7 @@ static const uint8_t dtype_bits[] = {8,  8,  4,  6,  6,  8,  8,  8,  8,  8, 8, 8
                                      16, 16, 32, 32, 32, 64, 64, 64, 64, 4, 4, 2, 2,  128};
 static const uint8_t dtype_widths[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2,
                                        2, 2, 4, 4, 4, 4, 8, 8, 8, 1, 1, 1, 1, 8};
-/* Does not compile unless each of them has all dtypes. */
+/* Does not compile unless each table has all dtypes. */
 typedef char t_has_all_dtypes[sizeof dtype_names / sizeof *dtype_names == LMC_DTYPE_COUNT &&
                                       sizeof dtype_bits == LMC_DTYPE_COUNT &&
                                       sizeof dtype_widths == LMC_DTYPE_COUNT

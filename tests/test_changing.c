@@ -1,15 +1,15 @@
-/* Data that changes while it is encoded, as that of a training loop does: what was encoded must
- * decode, to old and new bytes in some mixture. It changes between any two steps of the encoder,
- * in every run alike (private_changing.h); and all the time, by a thread. A base must not change:
- * if it does, what was encoded may be refused, but is never decoded to other bytes. */
+/* Data that changes while it is encoded, like that of a training loop: the result must decode, to a
+ * mixture of old and new bytes. The data changes between any two steps of the encoder, in the same
+ * way in each run (private_changing.h); and all the time, by a thread. A base must not change: if
+ * it does, decoding may refuse the result, but never gives other bytes. */
 #include "t_io.h"
 
 enum change {
     CHANGE_ONE,    /* an element */
     CHANGE_RANGE,  /* a range becomes something else */
-    CHANGE_TOGGLE, /* all, to the other of two tensors and back */
+    CHANGE_TOGGLE, /* all, to another tensor and back */
     CHANGE_SIGNS,  /* of all */
-    CHANGE_STEP,   /* all go a step up: a training loop */
+    CHANGE_STEP,   /* all change by a step, as in a training loop */
     CHANGES
 };
 static const char *const change_names[CHANGES] = {"one", "range", "toggle", "signs", "step"};
@@ -67,7 +67,7 @@ static uint8_t *g_src, *g_base, *g_two[2], *g_dst, *g_enc, *g_ws;
 static long g_cases, g_changed, g_base_wrong,
     g_wrong[FORMS][4]; /* by form, and whether base, quantiser */
 
-/* The base, as files have one: a tensor "w". */
+/* The base of files: a tensor "w". */
 typedef struct base_file {
     lmc_file file;
     lmc_tensor tensor;
@@ -117,7 +117,7 @@ typedef struct one_case {
     enum lmc_dtype dtype;
     enum lmc_level level;
     size_t size;
-    int has_base, is_base; /* there is one; it is what changes */
+    int has_base, is_base; /* there is one; it changes */
     const lmc_quantizer *quantizer;
     unsigned options;
 } one_case;
@@ -206,7 +206,7 @@ static enum lmc_status take_restored(void *user, const void *data, size_t size)
     return LMC_OK;
 }
 
-/* Everything is checked, hashes too. */
+/* Restores and reads with all checks, also of hashes. */
 static enum lmc_status read_arrays(const one_case *t, t_memory *in)
 {
     lmc_restore_options options = LMC_DEFAULTS;
@@ -291,7 +291,7 @@ static enum lmc_status decode(const one_case *t, t_memory *in, size_t size)
     }
 }
 
-/* Each byte is what it was at some time. */
+/* Whether each byte has the value that it had at some time. */
 static int is_mixture(const changing *c, const uint8_t *data, size_t size)
 {
     size_t i;
@@ -313,7 +313,7 @@ static void check_case(const one_case *t, changing *c, enum lmc_status status, t
         CHECK_STATUS(status, LMC_ERR_CHANGED);
         return;
     }
-    if (t->is_base) { /* restored by the base as it was, and as it became in the end */
+    if (t->is_base) { /* restored with the base of the start, and that of the end */
         uint8_t *const became = (uint8_t *)t_copy(g_base, t->size);
         for (int i = 0; i < 2; i++) {
             memcpy(g_base, i ? became : c->two[0], t->size);
@@ -340,7 +340,7 @@ static const enum lmc_dtype dtypes[] = {LMC_U8,  LMC_I8,  LMC_BF16, LMC_F16,    
                                         LMC_I32, LMC_F64, LMC_AUTO, LMC_F8_E4M3, LMC_I16};
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
-/* Of any bytes a quantiser that has seen others of their kind. */
+/* A quantiser that was fitted to other bytes of the same kind. */
 static lmc_quantizer *fit(enum lmc_dtype dtype, size_t size, uint64_t *state)
 {
     lmc_quantizer_options options = LMC_DEFAULTS;
@@ -430,7 +430,7 @@ static void test_between_steps(long n)
 static volatile int g_stop;
 static pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* Changes it as long as the encoder runs. */
+/* Changes the data as long as the encoder runs. */
 static void *change_always(void *arg)
 {
     changing *const c = (changing *)arg;
@@ -474,7 +474,7 @@ static void test_with_a_thread(long n)
 }
 #endif
 
-/* -- a second moment that changes: the one thing that is refused -- */
+/* -- a second moment that changes: the only case that is refused -- */
 
 typedef struct moments {
     uint8_t *bytes; /* the second moments, then the first ones */
@@ -529,8 +529,8 @@ static enum lmc_status write_moments(moments *m, const lmc_quantizer *first, t_m
     return status;
 }
 
-/* First moments are quantised as updates, by the second ones, which the writer reads back. Others
- * than it has written would make other updates. */
+/* First moments are quantised as updates, by the second ones, which the writer reads back. If these
+ * differ from what it has written, updates would differ, too. */
 static void test_second_moments(void)
 {
     static const size_t counts[] = {30000, 100000};

@@ -805,6 +805,11 @@ class Directories(Case):
         self.lmc("-c", "d", "-T1")
         self.assertEqual(self.lmc("-c", "d", "-T3").stdout, self.read("d.lmc"))
 
+    def test_root_of_the_file_system(self):
+        self.write("tmp", b"a file" * 100)
+        self.lmc("tmp")
+        self.refuses("-d", "-o", "/", "tmp.lmc", code=1, says="/tmp: is a directory")
+
     def remove(self, name):
         for base, dirs, _ in os.walk(self.path(name)):
             for d in dirs:

@@ -5,7 +5,7 @@
 static t_guard g_enc, g_dst, g_ws, g_file;
 static uint64_t state = 2026;
 
-/* The source over a guarded copy, so that a read beyond the file faults. */
+/* The source of a guarded copy, so that a read beyond the file faults. */
 static void place(t_memory *in, const uint8_t *data, size_t size)
 {
     in->data = t_tail(&g_file, size);
@@ -125,7 +125,7 @@ static void test_snapshots(void)
     test_files(&model, 20, "nothing");
 }
 
-/* Bytes that are no LMC file at all, and such with the right magic. */
+/* Bytes that are no LMC file at all, without and with the right magic. */
 static void test_noise(void)
 {
     static t_model model;
@@ -157,7 +157,7 @@ static void test_noise(void)
 
 /* -- bare blocks -- */
 
-/* CRCs of payload and header; the payload may end before it should. */
+/* Sets the CRCs of payload and header; the payload may end too early. */
 static void repair_block(uint8_t *block, size_t size)
 {
     const size_t payload = w_block_size(block) < size ? w_block_size(block) : size;
@@ -257,12 +257,12 @@ static void test_blocks(long rounds)
                 bad = t_tail(&g_enc, enc_size);
                 memcpy(bad, enc, enc_size);
                 bad[i] ^= (uint8_t)(1u << k);
-                /* two frozen trees may agree in all that occurs: then it is the same data in other
-                 * words, which try_block compares */
+                /* two frozen trees may be equal for all symbols that occur: then the data is the
+                 * same, which try_block checks */
                 if (try_block(bad, enc_size, data, base, size) == LMC_OK)
                     harmless += i < LMC_BLOCK_HEADER_SIZE ? 9 : 1;
-                /* the same with a header that passes; in another order it may still mean the same
-                 * data (zeros) */
+                /* the same with a right Header_CRC; another order may still give the same data
+                 * (zeros) */
                 if (i < 20) {
                     w_seal_block(bad, 0);
                     CHECK(try_block(bad, enc_size, data, base, size) != LMC_OK || i == 2);
@@ -278,7 +278,7 @@ static void test_blocks(long rounds)
             bad = t_tail(&g_enc, enc_size);
             memcpy(bad, enc, enc_size);
             for (i = 0; i < edits; i++) {
-                /* mostly near the start of the payload, where modes and code lengths stand */
+                /* mostly near the start of the payload, where modes and code lengths are */
                 size_t at =
                     LMC_BLOCK_HEADER_SIZE + t_below(&state, round % 2 && enc_size > 64
                                                                 ? 40

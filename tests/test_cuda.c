@@ -1,6 +1,6 @@
 /* lmc_cuda.h without a GPU: the driver and NVRTC are the stand-ins of tests/gpu/fake_cuda.cpp,
- * which run the kernels on the CPU, and refuse what a GPU would not survive. What is read must be
- * what lmc_reader reads, and so must the status of what is damaged. */
+ * which run the kernels on the CPU, and refuse what would fail on a GPU. Bytes, and the status of
+ * damaged files, must be those of lmc_reader. */
 #include "t_parts.h"
 #include "../include/lmc_cuda.h"
 
@@ -10,7 +10,7 @@
 #define DRIVER "build/gpu/libcuda.so.1"
 #define NVRTC "build/gpu/libnvrtc.so.12"
 
-/* -- the driver, as a user of it has it -- */
+/* -- the driver, as a program uses it -- */
 
 typedef unsigned long long address;
 
@@ -143,7 +143,7 @@ static void test_open(void)
     options.nvrtc_path = "/nowhere/libnvrtc.so";
     CHECK_STATUS(lmc_cuda_open(&cuda, &options), LMC_ERR_DEVICE);
     CHECK(strstr(lmc_cuda_message(cuda), "/nowhere/libnvrtc.so cannot be opened") != NULL);
-    /* it is good for nothing but the message */
+    /* only its message can be used */
     CHECK_STATUS(lmc_cuda_read(cuda, NULL, NULL, 0, NULL), LMC_ERR_ARGUMENT);
     lmc_cuda_close(cuda);
     options.nvrtc_path = DRIVER; /* a library without these functions */
@@ -217,7 +217,7 @@ static void test_cache(void)
     (void)snprintf(command, sizeof command, "ls -d %s/*", dir);
     list = popen(command, "r");
     if (!CHECK(list && fgets(path, sizeof path, list))) return;
-    CHECK(!fgets(command, sizeof command, list)); /* one file, and nothing of how it was written */
+    CHECK(!fgets(command, sizeof command, list)); /* one file, and no partial ones */
     pclose(list);
     path[strcspn(path, "\n")] = 0;
     if (!CHECK(stat(path, &about) == 0)) return;
@@ -254,7 +254,7 @@ static void test_cache(void)
 
 /* -- reading -- */
 
-/* What is wanted of a snapshot, where it goes, and what is right. */
+/* The parts that are read from a snapshot, their destinations, and the right bytes. */
 typedef struct wanted {
     lmc_cuda_part parts[64];
     array dst[64], base[64];
@@ -262,7 +262,7 @@ typedef struct wanted {
     size_t n;
 } wanted;
 
-/* Bytes of a file that is `right`. base: those of the base there, or NULL. */
+/* Adds bytes of the file `right`. base: the base's bytes at the same place, or NULL. */
 static void want(wanted *w, size_t file, uint64_t offset, size_t size, const uint8_t *right,
                  const uint8_t *base, size_t shift, int in_place)
 {
@@ -419,7 +419,7 @@ static void test_arguments(lmc_cuda *cuda, t_memory *file)
     lmc_reader_free(reader);
 }
 
-/* What the kernels say of blocks does not matter in the end. */
+/* The statuses of kernels do not change the result. */
 static void test_statuses(lmc_cuda *cuda, const t_model *model, t_memory *file)
 {
     static const char *const statuses[] = {"255", "24", "25", "22"};
@@ -598,7 +598,7 @@ static void test_delta(lmc_cuda *cuda, const t_model *old, const t_model *model,
     lmc_reader_free(with_base);
 }
 
-/* Waves that it takes to read all tensors of a model. */
+/* How many waves it takes to read all tensors of a model. */
 static long count_waves(lmc_cuda *cuda, const t_model *model, t_memory *file)
 {
     lmc_reader *const reader = open_memory(file, NULL, NULL);
@@ -611,7 +611,7 @@ static long count_waves(lmc_cuda *cuda, const t_model *model, t_memory *file)
     return gpu.fake_cuda_count("cuEventSynchronize") - before;
 }
 
-/* The size of waves: chosen by the blocks, the device and its memory; or said. */
+/* The size of waves: chosen from the blocks, the device and its memory; or given. */
 static void test_staging(void)
 {
     part parts[2];
@@ -690,7 +690,7 @@ static void test_staging(void)
     free(file.data);
 }
 
-/* Packed bytes that are on the device: what is read, and what is refused, is the same. */
+/* Packed bytes on the device: the same is read, and the same is refused. */
 static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old, t_memory *file)
 {
     lmc_reader *const reader = open_memory(file, NULL, NULL);
@@ -753,8 +753,8 @@ static void test_packed(lmc_cuda *cuda, const t_model *model, const t_model *old
 
 #define BASE_PARTS 6u
 
-/* A checkpoint; and the next one, of which each tensor is predicted otherwise: by its own, by
- * another of the base, by a part of one, by one of the snapshot, by nothing. */
+/* A checkpoint, and the next one, in which tensors are predicted in different ways: by the same
+ * tensor of the base, by another one, by a part of one, by one of the snapshot, by nothing. */
 static void make_checkpoints(t_model *old, part *old_parts, t_model *model, part *parts,
                              lmc_twin *twin, lmc_base_part *others)
 {
@@ -859,7 +859,7 @@ static void test_base(lmc_cuda *cuda)
         t_note("a base on the device, shift %lu", (unsigned long)shift);
         for (i = 0; i < BASE_PARTS; i++) {
             tensors[i] = old.files[0].file.tensors[i];
-            tensors[i].offset = 99; /* nobody looks */
+            tensors[i].offset = 99; /* it is ignored */
             arrays[i] = make_array(old_parts[i].data, old_parts[i].size, shift);
             data[i] = pointer(&arrays[i]);
         }
@@ -875,7 +875,7 @@ static void test_base(lmc_cuda *cuda)
         /* all but the twin */
         CHECK(after.cpu_bytes - before.cpu_bytes == parts[BASE_PARTS + 2].size);
         CHECK(after.gpu_bytes - before.gpu_bytes > 400000);
-        t_note("a base on the device: some tensors"); /* of which each has its own predictions */
+        t_note("a base on the device: some tensors"); /* each with its own predictions */
         for (i = 0; i < n_tensors; i += 2) {
             const lmc_tensor *const t = &model.files[0].file.tensors[i];
             want(&w, 0, t->offset + 2, t->size ? (size_t)t->size - 2 : 0, model.files[0].data, NULL,
@@ -891,7 +891,8 @@ static void test_base(lmc_cuda *cuda)
             CHECK(memcmp(got, parts[i].data, (size_t)t->size) == 0);
             free(got);
         }
-        t_note("a base on the device: in place"); /* first what others predict, to other memory */
+        t_note("a base on the device: in place"); /* first tensors that others predict, to other
+                                                     memory */
         for (i = 0; i < n_tensors; i++) {
             const lmc_tensor *const t = &model.files[0].file.tensors[i];
             can = 7;
@@ -993,7 +994,7 @@ static void test_base(lmc_cuda *cuda)
     free(full.data);
 }
 
-/* Whatever fails, it is said, nothing is lost, and the next call works. */
+/* Each failure is reported, nothing leaks, and the next call works. */
 static void test_failures(const t_model *old, const t_model *model, t_memory *delta)
 {
     static const char *const calls[] = {
@@ -1100,7 +1101,7 @@ static void test_waves(lmc_cuda *cuda)
         CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
         reader = open_memory(&out, NULL, NULL);
         want_tensors(&w, &model, NULL, 0, 0);
-        /* what the caller's stream still has to do comes first */
+        /* work that is in the caller's stream is done first */
         for (i = 0; i < w.n; i++)
             CHECK(gpu.cuMemsetD8Async(w.dst[i].at, 7, w.dst[i].size, NULL) == 0);
         read_right(cuda, reader, &w, NULL);
@@ -1152,7 +1153,7 @@ int main(int argc, char **argv)
     test_delta(cuda, &old, &model, &delta, &base);
     test_damage(cuda, &model, &delta, &base, &old);
     test_waves(cuda);
-    lmc_cuda_trim(cuda); /* of the memory that is there, little is to be in use */
+    lmc_cuda_trim(cuda); /* little of the memory may be in use */
     test_staging();
     test_packed(cuda, &old, NULL, &full);
     test_packed(cuda, &model, &old, &delta);

@@ -1,6 +1,6 @@
 /* Predictions in all three layers: blocks and tensors against any array, snapshots against a base
- * and against themselves. What the encoder avoids is built by hand, and decoded by a model that was
- * written from the spec alone. */
+ * and against themselves. Blocks that the encoder does not make are built by hand, and decoded by a
+ * model that was written from the spec alone. */
 #include "t_parts.h"
 #include "t_wire.h"
 
@@ -19,8 +19,8 @@ static int is_filled(const uint8_t *p, size_t size, int value)
     return i == size;
 }
 
-/* The block damaged, or its prediction: CHECKSUM or BASE_WRONG. In place the prediction is what it
- * was, then. (Another prediction may give the same elements, in classes that are constant.) */
+/* A damaged block, or a damaged prediction: CHECKSUM or BASE_WRONG. In place the prediction then
+ * stays as it was. (Another prediction may give the same elements, in constant classes.) */
 static void refuse_damage(const uint8_t *src, const uint8_t *enc, size_t enc_size, uint8_t *base,
                           size_t size, uint32_t number, uint8_t *ws, size_t ws_size)
 {
@@ -43,7 +43,7 @@ static void refuse_damage(const uint8_t *src, const uint8_t *enc, size_t enc_siz
         CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, dst, size, number, ws, ws_size),
                      LMC_ERR_CHECKSUM);
         CHECK(memcmp(dst, base, size) == 0);
-        /* which is seen without the prediction, and with any other */
+        /* the damage is found without the prediction, and with any other */
         CHECK_STATUS(t_block_decode(dst, size, &got, bad, enc_size, NULL, 0, number, ws, ws_size),
                      LMC_ERR_CHECKSUM);
         bad[in_payload] ^= bit;
@@ -64,7 +64,7 @@ static void refuse_damage(const uint8_t *src, const uint8_t *enc, size_t enc_siz
     free(bad);
 }
 
-/* So it is, too, where the block does without the prediction that it is decoded over. */
+/* The same, if the block does not use the prediction that it is decoded over. */
 static void test_damage_in_place(void)
 {
     enum { SIZE = 1 << 15 };
@@ -107,8 +107,8 @@ static void test_damage_in_place(void)
     free(ws), free(src), free(base), free(dst), free(enc);
 }
 
-/* A block that has a prediction, without it, with another, with a shorter one: the right status;
- * what is there without a prediction leaves dst untouched. */
+/* A block with a prediction, decoded without it, with another one, with a shorter one: the right
+ * status. Without a prediction dst is not touched. */
 static void refuse_bases(const uint8_t *src, const uint8_t *enc, size_t enc_size, uint8_t *base,
                          size_t size, uint32_t number, uint8_t *ws, size_t ws_size)
 {
@@ -131,8 +131,9 @@ static void refuse_bases(const uint8_t *src, const uint8_t *enc, size_t enc_size
     refuse_damage(src, enc, enc_size, base, size, number, ws, ws_size);
 }
 
-/* Encode size bytes at src against as many at base, check all that is promised, decode to another
- * place and in place. Returns the encoded size, and leaves the block at the end of g_enc. */
+/* Encodes size bytes at src against as many at base, checks all that lmc.h promises, decodes to
+ * another place and in place. Returns the encoded size, and leaves the block at the end of
+ * g_enc. */
 static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype,
                          uint32_t number)
 {
@@ -191,8 +192,8 @@ static size_t round_trip(const uint8_t *src, uint8_t *base, size_t size, enum lm
     return enc_size;
 }
 
-/* As above; and buffers of every size: those that are too small, and more than is needed, which
- * changes nothing. */
+/* As above; and with buffers of every size: too small ones, and larger ones than needed, which
+ * change nothing. */
 static void edges(const uint8_t *src, uint8_t *base, size_t size, enum lmc_dtype dtype,
                   uint32_t number)
 {
@@ -262,7 +263,7 @@ static void test_round_trips(void)
                     const int common = d == LMC_U8 || d == LMC_F8_E5M2 || d == LMC_I16 ||
                                        d == LMC_BF16 || d == LMC_F16 || d == LMC_F32 ||
                                        d == LMC_F64 || d == LMC_I64 || d == LMC_AUTO;
-                    /* not everything with everything */
+                    /* not all combinations */
                     const size_t turn = i + (size_t)kind + 3 * (size_t)how + 5 * (size_t)dtype;
                     uint8_t *src, *base;
                     if (!common && (kind != T_GAUSS && kind != T_SPECIAL)) continue;
@@ -310,7 +311,7 @@ static void test_pairs(void)
         for (i = 0; i < n; i++) {
             const uint32_t v = values[i % VALUES / 2] | (i & 1 ? 0x8000u : 0),
                            b = values[i / VALUES % VALUES / 2] | (i / VALUES & 1 ? 0x8000u : 0);
-            /* the top bytes; of wider elements the lowest differ, too */
+            /* the top bytes; in wider elements the lowest differ, too */
             for (k = 0; k < 2 && k < width; k++) {
                 src[i * width + width - 1 - k] = (uint8_t)(v >> (width == 1 ? 0 : 8 - 8 * k));
                 base[i * width + width - 1 - k] = (uint8_t)(b >> (width == 1 ? 0 : 8 - 8 * k));
@@ -323,8 +324,8 @@ static void test_pairs(void)
     }
 }
 
-/* What deltas are for: the prediction is used, and most of the size is gone. Of equal elements
- * nearly nothing is left. */
+/* The purpose of deltas: the prediction is used, and saves most of the size. Equal elements take
+ * almost nothing. */
 static void test_gains(void)
 {
     static const struct {
@@ -350,8 +351,8 @@ static void test_gains(void)
     }
 }
 
-/* From the default on a higher level is never larger, and fast by a fiftieth at most; by a
- * twentieth where much depends on how many classes there are. */
+/* From the default on, a higher level is never larger. Fast is larger by at most a fiftieth, or by
+ * a twentieth where the number of classes matters much. */
 static void test_levels(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_BF16, LMC_F32, LMC_U8, LMC_I64};
@@ -377,8 +378,7 @@ static void test_levels(void)
     g_level = LMC_LEVEL_DEFAULT;
 }
 
-/* Data where the sample says nothing of the rest: elements that no run of it touches are of another
- * kind. */
+/* Data in which the sample misleads: all elements outside of its runs are of another kind. */
 static void test_luck(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32};
@@ -403,8 +403,8 @@ static void test_luck(void)
             }
 }
 
-/* Elements of low exponents change in all their bits, those of high ones do not: two classes are
- * enough, if they part there. */
+/* Elements of low exponents change in all their bits, others do not: two classes are enough, if
+ * their border is there. */
 static void test_two_classes(void)
 {
     const size_t n = 65536;
@@ -425,8 +425,8 @@ static void test_two_classes(void)
     CHECK(got < n / 2 * 105 / 100);
 }
 
-/* A tensor's base that is missing is what is said of it, not that a workspace for smaller blocks,
- * as there would be without, is too small. */
+/* If a tensor's base is missing, that is the status; not that the workspace, for smaller blocks
+ * without a base, is too small. */
 static void test_missing_base(void)
 {
     const size_t n = 200000, size = 2 * n, ws_size = g_ws.cap;
@@ -453,7 +453,7 @@ static void test_missing_base(void)
 
 /* ==== blocks built by hand ==== */
 
-/* The spec's residuals (5.1), W bits at a time in the words of the spec. */
+/* The spec's residuals (5.1), as its pseudo code has them. */
 static uint64_t model_element(uint64_t b, uint64_t r, unsigned width, unsigned order)
 {
     const unsigned W = 8 * width;
@@ -517,8 +517,8 @@ static void put_bits(built *b, const uint8_t *bits, size_t n)
     }
 }
 
-/* A mask of nesting 0: of a class as gaps, where n may tell; or raw. Frozen trees are not this
- * test's affair. */
+/* A mask of nesting 0: as gaps if it is a class's (n chooses their parameters), or raw. This test
+ * has no frozen trees. */
 static void put_mask(built *b, const uint8_t *bits, size_t n, int is_of_class)
 {
     const unsigned polarity = n % 2, s = (unsigned)(n / 2 % 22);
@@ -552,7 +552,7 @@ static void put_mask(built *b, const uint8_t *bits, size_t n, int is_of_class)
     put_bits(b, list, n_bits);
 }
 
-/* A list in one of the modes that fit it: style chooses. */
+/* A list in one of the modes that can code it; style chooses. */
 static void put_list(built *b, const uint8_t *list, size_t n, unsigned style)
 {
     uint8_t bits[8192] = {0}, low = 255, high = 0;
@@ -648,7 +648,7 @@ static enum lmc_status decode_built(const built *b, const uint8_t *base, size_t 
                           t_tail(&g_ws, ws_size), ws_size);
 }
 
-/* The same in place; what an error leaves there must be the prediction. */
+/* The same in place; after an error the prediction must be there. */
 static enum lmc_status apply_built(const built *b, const uint8_t *base)
 {
     const size_t size = b->n * b->width, ws_size = lmc_block_workspace_size(b->n, b->width);
@@ -664,8 +664,8 @@ static enum lmc_status apply_built(const built *b, const uint8_t *base)
     return status;
 }
 
-/* What the header may not say, and what the payload may not. Where the payload's CRC is right, the
- * prediction is blamed for what is wrong with it. */
+/* Headers and payloads that break rules. If the payload's CRC is right, the status of a bad payload
+ * is that the prediction is wrong. */
 static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
 {
     static built bad;
@@ -681,7 +681,7 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     REFUSE(bad.data[2] |= 0x08, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x10, LMC_ERR_UNSUPPORTED);
     REFUSE(bad.data[2] |= 0x60, LMC_ERR_UNSUPPORTED);
-    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 31) | good->width << 5), /* 8: of no bits */
+    REFUSE(bad.data[3] = (uint8_t)((bad.data[3] & 31) | good->width << 5), /* 8: no such dtype */
            good->width < 8 ? LMC_ERR_CORRUPT
            : good->natural ? wrong
                            : LMC_OK);
@@ -690,20 +690,20 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     REFUSE(bad.data[2] = 4, LMC_ERR_CORRUPT);               /* stored, but predicted */
     if (good->predicted) {
         REFUSE(bad.data[2] &= 0xFC, LMC_ERR_CORRUPT); /* without an order */
-        /* classes of nothing, and a Payload_CRC of nothing */
+        /* classes, or a Payload_CRC, without a prediction */
         if (good->n_classes > 1)
             REFUSE((bad.data[2] &= 0xFB, put(bad.data + 16, 0, 4)), LMC_ERR_CORRUPT);
         REFUSE((bad.data[2] &= 0xFB, bad.data[3] = 0), LMC_ERR_CORRUPT);
     } else {
         REFUSE(bad.data[16] = 1, LMC_ERR_CORRUPT);
-        REFUSE(bad.data[3] = 1, LMC_ERR_CORRUPT); /* Grouping of nothing */
+        REFUSE(bad.data[3] = 1, LMC_ERR_CORRUPT); /* Grouping without a prediction */
         REFUSE(bad.data[3] = 16, LMC_ERR_CORRUPT);
     }
     for (i = 0; i + 1 < good->n_classes; i++) {
         REFUSE(bad.data[24 + i] = i ? bad.data[23 + i] : 0, wrong);
         if (i) REFUSE(bad.data[24 + i] = (uint8_t)(bad.data[23 + i] - 1), wrong);
     }
-    if (good->size + 1 < good->n * good->width + 24) /* a byte that nobody reads */
+    if (good->size + 1 < good->n * good->width + 24) /* a byte that is not read */
         REFUSE((put(bad.data + 8, bad.size - 24 + 1, 4), bad.data[bad.size++] = 0), wrong);
     for (i = 0; i < 6; i++) { /* ends early: somewhere in the payload */
         const size_t cut = 1 + (i == 0 ? 0 : t_below(state, good->size - 24));
@@ -711,7 +711,7 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     }
     REFUSE(bad.data[12] ^= 1, good->predicted ? LMC_ERR_BASE_WRONG : LMC_ERR_CHECKSUM);
 #undef REFUSE
-    for (i = 0; i < 6; i++) { /* damage, which the payload's CRC shows, or that of the content */
+    for (i = 0; i < 6; i++) { /* damage, which a CRC finds: the payload's or the content's */
         enum lmc_status status;
         bad = *good;
         bad.data[24 + t_below(state, bad.size - 24)] ^= (uint8_t)(1u << t_below(state, 8));
@@ -731,7 +731,7 @@ static void refuse_built(const built *good, uint8_t *base, uint64_t *state)
     }
 }
 
-/* On every tier by turns. */
+/* Uses the tiers in turn. */
 static void change_tier(long turn)
 {
     int tier, i;
@@ -791,7 +791,7 @@ static void test_built(void)
                               : LMC_F64,
                (uint64_t)round);
         for (p = 0; p < 8; p++) kinds[p] = (unsigned)t_below(&state, 5);
-        if (!b.sparse) kinds[b.width - 1] %= 2; /* something must be smaller than the elements */
+        if (!b.sparse) kinds[b.width - 1] %= 2; /* the payload must be smaller than the elements */
         for (i = 0; i < b.n; i++) {
             uint64_t r = 0;
             for (p = 0; p < b.width; p++) {
@@ -806,7 +806,7 @@ static void test_built(void)
             residuals[i] = r;
         }
         build(&b, residuals, base, &state);
-        if (b.size - 24 >= size) continue; /* such a block may not be */
+        if (b.size - 24 >= size) continue; /* such a block is not allowed */
         for (i = 0; i < b.n; i++)
             put(src + i * b.width,
                 model_element(b.predicted ? get(base + i * b.width, b.width) : 0, residuals[i],
@@ -845,7 +845,7 @@ static void test_built(void)
           n_natural > rounds / 50 && n_few > 3 && n_unpredicted > rounds / 100 && n_empty > 10);
 }
 
-/* A mask that is longer than its elements. */
+/* A mask with more bits than elements. */
 static void test_padding(void)
 {
     static built b;
@@ -944,7 +944,7 @@ static void test_tensors(void)
                                  LMC_OK);
                     CHECK(got == enc_size && memcmp(t_tail(&g_enc, (size_t)bound), copy, got) == 0);
                     got = 5;
-                    /* no more room than needed */
+                    /* no more capacity than needed */
                     CHECK_STATUS(lmc_tensor_encode(g_dst.data, enc_size, &got, src, size, &options,
                                                    g_ws.data, g_ws.cap),
                                  LMC_OK);
@@ -992,7 +992,7 @@ static void test_tensors(void)
                     plain.prediction_size = 0;
                     CHECK_STATUS(decode_range(0, size, copy, enc_size, size, &plain),
                                  LMC_ERR_BASE_MISSING);
-                    /* as they are with a prediction */
+                    /* the sizes of blocks with a prediction */
                     plain.log2_block = options.log2_block                             ? 14
                                        : dtypes[d] == LMC_F32 || dtypes[d] == LMC_F64 ? 18
                                                                                       : 20;
@@ -1007,8 +1007,8 @@ static void test_tensors(void)
 
 /* ==== conversions (5.2) ==== */
 
-/* The value of a float of so many exponent and mantissa bits; infinity as the number that would
- * come next. All are exact in a double. */
+/* The value of a float with so many exponent and mantissa bits; infinity as if it were the next
+ * number. All are exact in a double. */
 static double float_value(uint32_t v, unsigned exponent_bits, unsigned mantissa_bits)
 {
     const int exponent = (int)(v >> mantissa_bits & ((1u << exponent_bits) - 1)),
@@ -1018,8 +1018,8 @@ static double float_value(uint32_t v, unsigned exponent_bits, unsigned mantissa_
                  (exponent ? exponent : 1) - bias - (int)mantissa_bits);
 }
 
-/* F32 to the nearest of all floats of that kind, the even one of two. values: of all that are not
- * negative, up to infinity. */
+/* Rounds F32 to the nearest of all floats of that kind; ties to even. values: those of all that are
+ * not negative, up to infinity. */
 static unsigned slow_round(uint32_t v, const double *values, unsigned mantissa_bits)
 {
     const unsigned sign = v >> 16 & 0x8000, infinity = (0x7FFFu >> mantissa_bits) << mantissa_bits;
@@ -1091,7 +1091,7 @@ static void test_conversions(void)
     for (k = 0; k < (t_quick ? 20000u : 1000000u); k++) {
         const uint64_t r = t_random(&state);
         v = (uint32_t)r;
-        /* where F16 has its numbers */
+        /* in the range of F16 */
         if (r >> 63) v = (v & 0x807FFFFF) | (uint32_t)(100 + (r >> 32) % 46) << 23;
         try_conversion(v);
     }
@@ -1140,7 +1140,7 @@ static void check_ranges(const t_model *model, lmc_reader *reader, uint64_t seed
     }
 }
 
-/* bases: the same base in several forms, or none. *out: what was written, always the same. */
+/* bases: the same base in several forms, or none. *out: the file, which is always the same. */
 static void check_model(const t_model *model, const lmc_base *const *bases, size_t n_bases,
                         int twins, unsigned log2_block, enum lmc_level level, const char *name,
                         t_memory *out)
@@ -1269,7 +1269,7 @@ static void make_new_parts(part *p, const part *old, size_t n)
     p[15] = change(&old[3], T_FEW, 15);
 }
 
-/* Spread over other files, in another order. */
+/* Distributes parts over other files, in another order. */
 static void make_new_model(t_model *model, const part *parts)
 {
     static const size_t order[NEW_PARTS] = {3, 9, 10, 4, 11, 2, 15, 14, 6, 13, 12, 0, 5, 8, 7, 1};
@@ -1409,7 +1409,7 @@ static void test_chain(void)
         readers[i] = open_memory(&out[i], i ? &bases[i - 1] : NULL, NULL);
         bases[i] = lmc_reader_base(readers[i]);
     }
-    /* the same with buffers of their own, and with those of the first */
+    /* each reader with its own buffers, and all with those of the first */
     for (heaps[0].fail_at = heaps[1].fail_at = -1, k = 0; k < 2; k++) {
         t_note("chain, %s", k ? "one lends to all" : "no lender");
         for (i = 0; i < 4; i++) {
@@ -1431,8 +1431,8 @@ static void test_chain(void)
     }
 }
 
-/* Names that are equal but for what one of them has in front are of one tensor, unless that is the
- * number of a layer, whatever its digit, on either side. The last one is a wrapper's. */
+/* Names that differ only by a prefix are of one tensor; not if the prefix is the number of a layer,
+ * with any digit, on either side. The last prefix is a wrapper's. */
 static void test_names_in_front(void)
 {
     enum { N = 11 };
@@ -1478,7 +1478,7 @@ static void test_names_in_front(void)
     }
 }
 
-/* What a reader is asked for as a base: pieces of two files by turns, and again after a failure. */
+/* A reader as a base: pieces of two files are read in turn, and again after a failure. */
 static void test_as_base(void)
 {
     t_memory out;
@@ -1496,7 +1496,7 @@ static void test_as_base(void)
         CHECK_STATUS(base.read(base.user, i % 2, at, got, sizeof got), LMC_OK);
         CHECK(memcmp(got, g_old.files[i % 2].data + at, sizeof got) == 0);
     }
-    lmc_reader_free(reader); /* and with it what it has decoded */
+    lmc_reader_free(reader); /* and its decoded bytes */
     reader = open_memory(&out, NULL, NULL);
     base = lmc_reader_base(reader);
     memset(&calls, 0, sizeof calls);
@@ -1530,8 +1530,8 @@ static enum lmc_status read_counted(void *user, uint64_t offset, void *dst, size
     return t_read_at(&c->memory, offset, dst, size);
 }
 
-/* Links that are cut differently: each is read hardly more than once, however many stand above
- * it. */
+/* Links with blocks of different sizes: each is read little more than once, however many links are
+ * above it. */
 static void test_long_chain(void)
 {
     enum { MOST_LINKS = 12, TENSORS = 9 };
@@ -1583,7 +1583,7 @@ static void test_long_chain(void)
     for (i = 0; i < n_links; i++) links[i].bytes = 0;
     size = models[(n_links - 1) % 2].files[0].size;
     got = allocate(size);
-    for (at = 0; at < size; at += 3000000) { /* in pieces that are cut like nothing else */
+    for (at = 0; at < size; at += 3000000) { /* in pieces unlike all blocks */
         const size_t part_size = size - at < 3000000 ? size - at : 3000000;
         CHECK_STATUS(lmc_reader_read_file(readers[n_links - 1], 0, at, got + at, part_size),
                      LMC_OK);
@@ -1615,7 +1615,7 @@ static lmc_twin twin_of(const t_model *model, size_t file_number, size_t tensor,
     return twin;
 }
 
-/* What a twin says, from the spec's own words: element by element. */
+/* A twin's elements by the spec's pseudo code, one by one. */
 static void round_part(part *p, const part *wide, int to_bf16)
 {
     size_t i;
@@ -1629,8 +1629,8 @@ static void round_part(part *p, const part *wide, int to_bf16)
 #define MASTERS 4u
 #define TWINS 18u
 
-/* Masters in the first file; in the second and third what is made from them, and claims of all
- * kinds that are not true. */
+/* Masters in the first file; in the second and third their twins, and all kinds of false claims to
+ * be twins. */
 static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *claims, size_t n,
                        uint64_t seed)
 {
@@ -1663,7 +1663,7 @@ static void make_twins(t_model *model, part *masters, part *twins, lmc_twin *cla
                        {2, LMC_CONVERT_F32_TO_BF16},
                        {2, LMC_CONVERT_NONE},
                        {3, LMC_CONVERT_NONE},
-                       /* false: other data (7, 8), the wrong conversion (9), too far to the end
+                       /* false: other data (7, 8), the wrong conversion (9), too near to the end
                         * (10), no such file (11), a huge offset (12), later bytes (13), itself
                         * (14), a twin's bytes (15), an unknown conversion (16) */
                        {0, LMC_CONVERT_F32_TO_BF16},
@@ -1726,7 +1726,7 @@ static void test_twins(void)
         int wrong;
         make_twins(&model, masters, twins, claims, sizes[i], 1);
         make_twins(&next, next_masters, next_twins, next_claims, sizes[i], 1);
-        for (k = 0; k < MASTERS; k++) /* a step later; the special ones stay */
+        for (k = 0; k < MASTERS; k++) /* a step later; special values stay */
             if (k != 1)
                 t_fill_base((uint8_t *)(uintptr_t)next.files[0].data +
                                 next.files[0].file.tensors[k].offset,
@@ -1759,7 +1759,7 @@ static void test_twins(void)
             for (j = 0; j < f->n_tensors; j++) {
                 const enum lmc_status status = lmc_reader_read_tensor(
                     reader, k, &f->tensors[j], 0, g_dst.data, (size_t)f->tensors[j].size);
-                /* false claims do without, or may */
+                /* false claims need no base, or may not */
                 CHECK(status == LMC_ERR_BASE_MISSING || (k > 0 && j > 6 && status == LMC_OK));
             }
         }
@@ -1779,8 +1779,8 @@ static void test_twins(void)
 
 /* -- faults: every callback and every allocation fails once -- */
 
-/* A delta of few bytes that has everything: twins, predictions by tensors and files, files of
- * unknown size. */
+/* A small delta with all features: twins, predictions by tensors and files, files of unknown
+ * size. */
 typedef struct small {
     t_model old_model, model;
     part old_masters[MASTERS], old_twins[TWINS], masters[MASTERS], twins[TWINS];
@@ -2012,7 +2012,7 @@ static void test_wrong_bases(void)
         *at ^= 4;
         status = t_restore_model(&s.model, &s.out, &options, NULL, &wrong);
         *at ^= 4;
-        /* not everything of it is used */
+        /* not all of it is used */
         CHECK(!wrong && (status == LMC_ERR_BASE_WRONG || (status == LMC_OK && i % 4 != 0)));
     }
     t_note("arguments of bases");
@@ -2052,13 +2052,13 @@ static void test_wrong_bases(void)
     free_small(&other);
 }
 
-/* -- memory: bounded, whatever the size of the snapshots -- */
+/* -- memory: bounded, for snapshots of any size -- */
 
 static void test_memory(void)
 {
     static t_model old_model, model;
     size_t peaks[3][2], k;
-    for (k = 0; k < 2; k++) { /* more than all buffers hold, and twice as much */
+    for (k = 0; k < 2; k++) { /* larger than all buffers, and twice as large */
         const size_t n = (size_t)(t_quick ? 8 : 16) << (k ? 21 : 20);
         lmc_writer_options write_options;
         lmc_restore_options restore_options;
@@ -2111,11 +2111,11 @@ static void test_memory(void)
     }
 }
 
-/* -- hostile files: sections and index edited, all their CRCs right -- */
+/* -- hostile files: edited sections and index, with right CRCs -- */
 
-/* Restore and read. restore_status, read_status: what must come out; -1: anything but other data;
- * -2: of a reader, who takes the index's word for a file's CRC, anything; -3: what a block is that
- * was made from other bytes. */
+/* Restore and read. restore_status, read_status: the status that is expected; -1: any, but no wrong
+ * data; -2: anything (only for a reader, which believes the index about a file's CRC); -3: the
+ * status of a block with another prediction. */
 static void try_hostile(const small *s, t_memory *in, int restore_status, int read_status)
 {
     lmc_restore_options restore_options;
@@ -2148,7 +2148,7 @@ static void try_hostile(const small *s, t_memory *in, int restore_status, int re
           heap.peak < (size_t)64 << 20);
 }
 
-/* The runs of a file that was taken apart, to be edited. */
+/* A file that was taken apart, and its runs, for editing. */
 typedef struct edited {
     w_file w;
     w_run runs[W_SECTIONS]; /* of the sections that are runs */
@@ -2173,7 +2173,7 @@ static size_t find_plain_run(const edited *e)
     abort();
 }
 
-/* Runs to bodies, and all to a file. */
+/* Makes bodies from runs, and a file from all. */
 static void build_edited(edited *e, t_memory *out)
 {
     size_t i;
@@ -2223,7 +2223,7 @@ static void test_hostile(void)
     /* the header */
     BAD(memset(e.w.header + 32, 0, 16));
     BAD(e.w.header[16] &= 0xFE); /* Base */
-    /* runs of a base that there is not */
+    /* runs with a base that does not exist */
     BAD((memset(e.w.header + 32, 0, 16), e.w.header[16] &= 0xFE));
     TRY(e.w.header[40] ^= 1, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG);
     BAD(e.w.header[16] &= 0xFD); /* Own */
@@ -2239,12 +2239,12 @@ static void test_hostile(void)
     TRY(FIRST(base_run).base = 0, LMC_ERR_BASE_WRONG, LMC_ERR_BASE_WRONG); /* zeros */
     BAD(base_run->prediction = 0);  /* blocks with one in a run without */
     BAD(plain_run->prediction = 1); /* no segments */
-    /* all of it zeros, which no block wants: unusual, but right */
+    /* all zeros, which no block uses: unusual, but right */
     TRY((plain_run->prediction = 3, plain_run->n = 1, FIRST(plain_run).size = plain_run->size),
         LMC_OK, LMC_OK);
     UNKNOWN(base_run->prediction = 6);
     UNKNOWN(plain_run->prediction = 255);
-    /* the header text of a file that has none, or less */
+    /* the header text of a file that has none, or a shorter one */
     BAD(base_run->prediction = 2);
     /* runs that are longer or shorter than their segments */
     BAD(plain_run->size++);
@@ -2262,10 +2262,10 @@ static void test_hostile(void)
     UNKNOWN(plain_run->block_size = 1 << 23);
     UNKNOWN(plain_run->block_size = UINT64_MAX);
     /* its own bytes */
-    BAD(base_run->prediction = 3); /* item numbers are no file numbers, and offsets not theirs */
+    BAD(base_run->prediction = 3); /* item numbers are not file numbers, and offsets differ */
     BAD(FIRST(own_run).base = s.model.n_files + 1);
     BAD(FIRST(own_run).base = UINT32_MAX);
-    BAD((FIRST(own_run).base += 1)); /* this file, bytes to come, or itself */
+    BAD((FIRST(own_run).base += 1)); /* this file, later bytes, or itself */
     BAD((FIRST(own_run).base += 2)); /* a later file */
     BAD(FIRST(own_run).offset = end_of_file(&s, 0));
     BAD(FIRST(own_run).offset = end_of_file(&s, 0) - own_run->size + 1);
@@ -2276,7 +2276,7 @@ static void test_hostile(void)
     OTHER(FIRST(bf16_run).offset = end_of_file(&s, 0) - 2 * bf16_run->size + 1);
     OTHER(bf16_run->prediction = 3);
     OTHER(bf16_run->prediction = 5);
-    BAD((own_run->prediction = 4)); /* twice as many bytes are not there, or other ones */
+    BAD((own_run->prediction = 4)); /* twice as many bytes: missing, or others */
     /* segments of odd size */
     CHECK(bf16_run->n >= 2);
     BAD((FIRST(bf16_run).size = 3));
@@ -2287,7 +2287,7 @@ static void test_hostile(void)
         t_memory *const body = &e.w.sections[i_run].body;
         memcpy(e.runs, start.runs, sizeof e.runs);
         memcpy(e.w.header, start.w.header, sizeof e.w.header);
-        build_edited(&e, &in); /* bodies as they were */
+        build_edited(&e, &in); /* with unchanged bodies */
         if (e.w.sections[i_run].kind[0] != 'R') continue;
         t_note("hostile: round %lu", (unsigned long)round);
         while (edits-- > 0) {
@@ -2346,8 +2346,8 @@ static size_t list_by_hand(uint32_t *indices, uint8_t *values, const uint8_t *sr
     return n_changed;
 }
 
-/* In parts of part elements, with room for cap: each list is full when it is taken, but for the
- * last. Nothing is written behind what is said to be there. */
+/* In parts of part elements, with room for cap: each list is full when it is taken, except the
+ * last. Nothing is written behind the entries. */
 static void check_changes(const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
                           uint32_t first, size_t part, size_t cap)
 {
@@ -2421,7 +2421,7 @@ static void test_changes(void)
                 check_changes(src, base, n, width, UINT32_MAX - (uint32_t)n + 1, 1 + n / 3, cap);
                 if (n < 300) check_changes(src, base, n, width, 1, 5, 1);
             }
-    /* By bits: +0 to -0, and one NaN to another; no element is a value that means "as it was". */
+    /* By bits: +0 to -0, and one NaN to another; no value of an element means "unchanged". */
     {
         static const uint16_t before[] = {0x0000, 0x7FC0, 0x7FC0, 0x3F80, 0x8000},
                               now[] = {0x8000, 0x7FC0, 0x7FC1, 0x3F80, 0x8000};
@@ -2435,7 +2435,7 @@ static void test_changes(void)
         CHECK(n_compared == 5 && changes.n == 2 && indices[0] == 0 && indices[1] == 2 &&
               values[0] == 0x8000 && values[1] == 0x7FC1);
     }
-    /* A list that is full stays as it is: what is alike is passed, and nothing else. */
+    /* A full list does not change: equal elements are passed, but no others. */
     changes.indices = &index;
     changes.values = &value;
     changes.cap = changes.n = 1;

@@ -1,10 +1,9 @@
-/* What is in formats/: patterns against a slow definition of them, for all that are short; their
- * time; characters; numbers in rules. tests/patterns.txt has examples, which the command and Python
- * run. */
+/* formats/: all short patterns compared with a slow definition; their time; characters; numbers in
+ * rules. tests/patterns.txt has examples, which the tests of the command and of Python run. */
 #include "t.h"
 #include "../formats/pattern.h"
 
-/* In a locale where numbers have a ','. */
+/* As in a locale where numbers have a ','. */
 #include <locale.h>
 static struct lconv *localeconv_of_commas(void)
 {
@@ -28,7 +27,7 @@ static double strtod_of_commas(const char *text, char **end)
     return found;
 }
 
-/* They are compiled into this program alone. */
+/* This program compiles these files into itself. */
 #define localeconv localeconv_of_commas
 #define strtod strtod_of_commas
 #include "../formats/pattern.c"
@@ -44,7 +43,7 @@ typedef struct token {
     unsigned char has[128];
 } token;
 
-/* What stands in a set, up to the end of it at s; the bytes used, with the ']'; 0: it is a fault.
+/* The characters of a set at s. Returns the bytes used, with the ']'; 0: it is an error.
  */
 static size_t define_set(token *t, const char *s)
 {
@@ -71,7 +70,7 @@ static size_t define_set(token *t, const char *s)
     return end + 1;
 }
 
-/* The number of tokens; -1: it is a fault. */
+/* The number of tokens; -1: it is an error. */
 static int define(token *list, const char *s)
 {
     int n = 0;
@@ -171,7 +170,7 @@ static void test_time(void)
     for (i = 0; i < 200; i++) pattern[i] = i % 2 ? 'a' : '*';
     memset(name, 'a', sizeof name - 1);
     CHECK(matches(pattern, name));
-    pattern[199] = 'b'; /* with a search for each star this would not end */
+    pattern[199] = 'b'; /* a search for each star would practically not end */
     CHECK(!matches(pattern, name));
 }
 

@@ -1,23 +1,23 @@
-/* Deltas over their own base: every write torn in turn, then recovered from what was kept and gone
- * on with, until the base is the new snapshot; and everything that must be refused. */
+/* Deltas that are restored over their own base: each write is torn in turn, recovered from the
+ * journal, and restoring goes on until the base is the new snapshot; and what must be refused. */
 #include "t_parts.h"
 
-/* The files of the base, of which restoring makes the new ones. */
+/* The files of the base, which restoring turns into the new ones. */
 typedef struct disk {
     uint8_t *data[8];
     size_t size[8];
     size_t n_files;
-    const t_model *to;  /* what is to come out */
+    const t_model *to;  /* the expected result */
     size_t file;        /* that is being restored */
     uint64_t start, at; /* of that file, and of the next byte, counted through all files */
-    uint64_t n_done;    /* bytes before that were there already */
-    uint8_t *kept;      /* what the last write() got: the journal */
+    uint64_t n_done;    /* earlier bytes that were written before */
+    uint8_t *kept;      /* the bytes of the last write(): the journal */
     size_t kept_size;
     uint64_t kept_at;
     long writes, torn_at; /* the number of the write that is torn; -1: none */
     int wrong;
     t_calls *calls;       /* of read_back */
-    const lmc_base *base; /* which nobody should ask for */
+    const lmc_base *base; /* it must not be read */
     t_heap *heap;         /* or NULL */
 } disk;
 
@@ -75,7 +75,7 @@ static enum lmc_status disk_end(void *user, const lmc_file *file, size_t number)
     return d->wrong ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Of a torn write every other line of 64 bytes arrives. */
+/* A torn write stores only every other line of 64 bytes. */
 static enum lmc_status disk_write(void *user, const void *data, size_t size)
 {
     disk *d = (disk *)user;
@@ -140,14 +140,14 @@ static uint64_t recover(disk *d)
     return d->kept_at + d->kept_size;
 }
 
-/* -- snapshots of two steps that lie in the same places -- */
+/* -- snapshots of two steps with the same layout -- */
 
 static part g_parts[2][OLD_PARTS], g_masters[2][3]; /* the master and its copies */
 static lmc_twin g_claims[2][2];
 static t_model g_models[2];
 
-/* A master, and behind it in the same file its copies in bf16: predictions by the snapshot itself,
- * of bytes just written. */
+/* A master, and behind it in the same file its copies in bf16: the snapshot predicts itself from
+ * bytes that were just written. */
 static void add_masters(size_t step, size_t n)
 {
     part *const p = g_masters[step];
@@ -229,7 +229,7 @@ static void test_kills(void)
         t_model_fingerprint(&g_models[1], want);
         for (k = 0; k < 2; k++) {
             unsigned n = workers[k], three = 3;
-            /* larger waves: what was done by one ends within them */
+            /* with larger waves, work of the other ended within a wave */
             const lmc_parallel parallel = t_parallel(&three);
             const lmc_parallel *const p = n ? &parallel : NULL, *const other = n ? NULL : &parallel;
             long torn, n_writes;
@@ -272,7 +272,7 @@ static void test_kills(void)
     }
 }
 
-/* Every base but the right one, and counts that cannot be. */
+/* Every wrong base, and impossible counts. */
 static void test_refusals(void)
 {
     loose files, new_files;
@@ -298,7 +298,7 @@ static void test_refusals(void)
         before = (uint8_t *)t_copy(d.data[file], d.size[file]);
         t_note("another base: byte %lu of file %lu", (unsigned long)at, (unsigned long)file);
         CHECK_STATUS(apply(&d, &delta, 0, NULL, NULL), LMC_ERR_BASE_WRONG);
-        /* the block was left alone */
+        /* the block was not changed */
         CHECK(!d.wrong && memcmp(d.data[file] + at, before + at, d.size[file] - at) == 0);
         free(before);
         close_disk(&d);
@@ -360,8 +360,8 @@ static void test_refusals(void)
     free_models();
 }
 
-/* Each read of the delta and of what is there fails in turn, and each allocation: what was written
- * before is whole, and is gone on from. */
+/* Each read of the delta and of the base fails in turn, and each allocation: earlier writes are
+ * whole, and restoring continues. */
 static void test_faults(void)
 {
     unsigned three = 3;
@@ -430,7 +430,7 @@ static int can(t_memory *delta, const lmc_base *base)
     return result;
 }
 
-/* The parts of the first step in two shards, arranged as asked: all of these have one fingerprint.
+/* The parts of the first step in two shards, in a given order: all have one fingerprint.
  */
 static t_model arrange(const char *second_path, const size_t *order, size_t cut)
 {

@@ -1,4 +1,4 @@
-/* The kernels and trees of every tier, which only the file that implements lmc.h can see. */
+/* The kernels and trees of every tier, which only the implementation's file can see. */
 #include "t.h"
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* Quantisers: their kernels (private_quantise.h), fitted quantisers against what they
- * promise, measured in double; tensors and snapshots that are coded with them; damaged blocks. */
+/* Quantisers: their kernels (private_quantise.h), fitted quantisers compared with their promises,
+ * in double; tensors and snapshots that are coded with them; damaged blocks. */
 #include "t_io.h"
 #include "t_parts.h"
 #include "t_float.h"
@@ -14,9 +14,9 @@ enum kind {
     K_GAUSS,  /* rows of scales that differ a little */
     K_MOMENT, /* first moments of those second moments */
     K_SECOND, /* rows of scales that differ much, a few zeros */
-    K_WIDE,   /* of all exponents alike */
+    K_WIDE,   /* all exponents, equally often */
     K_BITS,   /* random bits */
-    K_BORDER, /* about where octaves begin */
+    K_BORDER, /* near the borders of octaves */
     K_LARGE,  /* the largest numbers, and some of 1 */
     K_SMALL,  /* the smallest normal ones */
     K_ODD,    /* gauss, and 1 in 200 is NaN, infinite, subnormal, -0 or 0 */
@@ -99,7 +99,7 @@ static lmc_source elements_of(memory_elements *m, const uint8_t *data, size_t si
     return elements;
 }
 
-/* What is to be fitted. */
+/* What a quantiser is fitted to. */
 typedef struct plan {
     enum lmc_dtype dtype;
     enum lmc_role role;
@@ -109,7 +109,7 @@ typedef struct plan {
     enum lmc_measure measure;
     double bound;
     uint64_t group;
-    unsigned table; /* codes of a table that is made of the grid, beside that of zero; or 0 */
+    unsigned table; /* codes of a table that is made from the grid, without that of zero; or 0 */
 } plan;
 
 static lmc_quantizer_options options_of(const plan *p)
@@ -125,7 +125,7 @@ static lmc_quantizer_options options_of(const plan *p)
     return options;
 }
 
-/* A quantizer for size bytes; second: of the moment that is decoded to second, or NULL. */
+/* Fits a quantizer to size bytes; second: the decoded second moment, or NULL. */
 static lmc_quantizer *fit(const plan *p, const uint8_t *x, size_t size, const uint8_t *second,
                           const lmc_quantizer *second_quantizer, lmc_quantizer_info *info)
 {
@@ -149,8 +149,8 @@ static void note_plan(const plan *p)
            (int)p->measure, p->bound, (unsigned long)p->group, (unsigned long)p->n);
 }
 
-/* What survives exactly does: 0 becomes 0, all that is no normal number is as it was, and so are
- * negative second moments; no positive one is zero. */
+/* Whether all survives that must: 0 becomes 0; all that is no normal number stays as it is, and so
+ * do negative second moments; no positive one becomes zero. */
 static int keeps_exceptions(const plan *p, const uint8_t *x, const uint8_t *y)
 {
     const unsigned width = lmc_dtype_width(p->dtype);
@@ -182,8 +182,8 @@ static double largest_change(const plan *p, const uint8_t *x, const uint8_t *y)
     return largest;
 }
 
-/* The error by its measure: of second moments, of 1 / sqrt(v), or relative to each element; v:
- * decoded second moments or NULL. */
+/* The error by that measure: for second moments that of 1 / sqrt(v), or relative to each element;
+ * v: decoded second moments or NULL. */
 static double measured_error(const plan *p, enum lmc_measure measure, const uint8_t *x,
                              const uint8_t *y, const uint8_t *v)
 {
@@ -243,7 +243,7 @@ static void check_pieces(const plan *p, const lmc_quantizer *q, const uint8_t *x
     free(z);
 }
 
-/* A bound that holds for every element, or nothing is quantised at all. */
+/* The bound holds for every element, or nothing is quantised at all. */
 static void test_hard_bound(void)
 {
     static const double bounds[] = {1e-2, 1e-3, 0.3, 1e-4, 0.99, 1e-6};
@@ -279,7 +279,7 @@ static void test_hard_bound(void)
                 y = quantized_copy(q, x, size, NULL);
                 if (info.is_lossless) {
                     CHECK(memcmp(x, y, size) == 0 && info.reason[0] && info.loss.generation == 0);
-                    /* what the bound allows is not left out for nothing */
+                    /* elements that the bound allows are quantised */
                     CHECK(kind == K_WIDE || kind == K_BITS || kind == K_LARGE || kind == K_SMALL ||
                           kind == K_BORDER || p.bound < 1e-3 || (d && p.bound < 0.011));
                 } else {
@@ -298,8 +298,8 @@ static void test_hard_bound(void)
     free(x);
 }
 
-/* A moment's pair: the second one quantised or not, then the first one by its update. Errors as
- * claimed, and within the bounds. */
+/* A pair of moments: the second one quantised or not, then the first one by its update. Errors are
+ * as claimed, and within the bounds. */
 static void try_fit(const plan *p, const plan *second_plan)
 {
     const unsigned width = lmc_dtype_width(p->dtype);
@@ -324,7 +324,7 @@ static void try_fit(const plan *p, const plan *second_plan)
         CHECK(!info.is_lossless || info.reason[0]);
         if (!CHECK(!info.is_lossless)) printf("lossless: %s [%s]\n", info.reason, t_about);
         CHECK(info.loss.generation == 1 && info.is_grid && info.n_codes >= 2);
-        /* most of the bits are used: the size jumps where one more low bit is cut off */
+        /* most bits are used: the size jumps when one more low bit is cut off */
         if (p->bits) CHECK(info.bits <= p->bits - 0.2 && info.bits > p->bits - 1);
         error = measured_error(p, info.loss.measure, x, y, pair);
         CHECK(keeps_exceptions(p, x, y));
@@ -332,8 +332,8 @@ static void try_fit(const plan *p, const plan *second_plan)
             printf("claimed %-12g measured %-12g ratio %.3f  bits %.2f codes %u [%s]\n",
                    info.loss.error, error, error / info.loss.error, info.bits, info.n_codes,
                    t_about);
-        /* estimates: groups of few elements are those where these are alike, and heavy tails are on
-         * few points of a group's grid */
+        /* these are estimates: small groups have similar elements, and heavy tails are on few
+         * points of a group's grid */
         CHECK(error <=
               info.loss.error * (pair == NULL && p->group && p->group < 64 ? 1.25 : 1.065));
         CHECK(info.loss.error <= error * 1.2 || p->measure == LMC_MEASURE_RELATIVE);
@@ -390,8 +390,8 @@ static void test_fits(void)
             }
 }
 
-/* A bound that a logarithmic grid meets exactly is held. And zeros do not make others finer: bits
- * are of an element that is not zero, so with more of them the tensor is smaller. */
+/* A bound that a logarithmic grid meets exactly is kept. And zeros do not make other elements
+ * finer: `bits` is for elements that are not zero, so with more zeros the tensor is smaller. */
 static void test_exact_bounds_and_zeros(void)
 {
     enum { N = 131072 };
@@ -430,8 +430,8 @@ static void test_exact_bounds_and_zeros(void)
     free(x);
 }
 
-/* A group's scale is the mean of all of it, in however many pieces it is read: two of the same
- * elements, in another order, have the same. */
+/* A group's scale is the mean of the whole group, however many pieces it is read in: the same
+ * elements in another order give the same scale. */
 static void test_long_groups(void)
 {
     enum { N = 65536 };
@@ -532,7 +532,7 @@ static void test_reasons(void)
         fill(x, v, p.n * width / as, as, cases[i].data < 0 ? K_MOMENT : (enum kind)cases[i].data,
              i);
         if (cases[i].data == -1) memset(x, 0, size);
-        /* takes nothing as it is */
+        /* uses no element twice */
         if (cases[i].data == -3)
             for (k = 0; k < p.n; k++) put(x, k, as, 0x3F123456);
         if (cases[i].data == -2)
@@ -615,7 +615,7 @@ static void test_reasons(void)
         default: continue;
         }
         t_note("arguments: case %lu", (unsigned long)i);
-        q = (lmc_quantizer *)&p; /* stays */
+        q = (lmc_quantizer *)&p; /* it stays */
         CHECK_STATUS(lmc_quantizer_fit(&q, &bad, &options), LMC_ERR_ARGUMENT);
         CHECK(q == (lmc_quantizer *)&p);
         if (second) lmc_quantizer_free(second);
@@ -748,8 +748,8 @@ static void count_layouts(const uint8_t *enc, size_t enc_size, size_t layouts[8]
     CHECK(at == enc_size);
 }
 
-/* x, coded by q, is what lmc_quantizer_apply makes of it; whatever the threads, ranges and room.
- * Returns the size. */
+/* x, coded by q, decodes to what lmc_quantizer_apply makes of it, with any threads, ranges and
+ * capacities. Returns the size. */
 static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x,
                          const uint8_t *second, unsigned log2_block, size_t layouts[8])
 {
@@ -814,14 +814,14 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
             pair[at] ^= 0x40;
             i = 0;
             if (layouts[2] == layouts[0] + layouts[1] + layouts[2]) {
-                /* which matters unless the scale is clamped, or the symbols are zero */
+                /* this matters unless the scale is clamped, or the symbols are zero */
                 enum lmc_status status = decode(dst, 0, size, enc, enc_size, size, &options);
                 CHECK(status == LMC_ERR_BASE_WRONG || status == LMC_OK);
                 for (i = 0; i < size; i++) pair[i] ^= 0x3F;
                 status = decode(dst, 0, size, enc, enc_size, size, &options);
                 CHECK(status == LMC_ERR_BASE_WRONG ||
                       (status == LMC_OK && memcmp(dst, y, size) == 0));
-                /* damage of the payload comes first, whatever the prediction */
+                /* damage of the payload is found first, with any prediction */
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
                 CHECK_STATUS(decode(dst, 0, size, enc, enc_size, size, &options), LMC_ERR_CHECKSUM);
                 enc[LMC_BLOCK_HEADER_SIZE] ^= 0xFF;
@@ -839,8 +839,7 @@ static size_t try_tensor(const plan *p, const lmc_quantizer *q, const uint8_t *x
     return enc_size;
 }
 
-/* The plans of tensors and damaged blocks: by grid and table, by groups and updates, of both
- * dtypes. */
+/* Plans for tensors and damaged blocks: grids and tables, groups and updates, both dtypes. */
 static const plan tensor_plans[] = {
     {LMC_F32, LMC_ROLE_SECOND_MOMENT, K_SECOND, 70000, 8, LMC_MEASURE_NONE, 0, 0, 0},
     {LMC_F32, LMC_ROLE_FIRST_MOMENT, K_MOMENT, 70000, 8, LMC_MEASURE_NONE, 0, 0, 255},
@@ -883,12 +882,12 @@ static void test_tensors(void)
             enc_size = try_tensor(p, q, x, decoded, i % 3 ? 14 : 0, layouts);
             CHECK(layouts[2] >= (i % 3 ? 3 : 1) && layouts[0] + layouts[1] == 0);
             CHECK(enc_size < lossless_size - lossless_size / 10);
-            /* the estimate; small blocks have their tables and headers besides */
+            /* as estimated; small blocks also have tables and headers */
             if (i % 3 == 0 && !p->table)
                 CHECK((double)enc_size * 8 < (info.bits * 1.1 + 0.2) * (double)p->n + 8 * 600 &&
                       (double)enc_size * 8 > (info.bits * 0.6 - 0.1) * (double)p->n);
             note_plan(p);
-            /* what it was not fitted to: other elements, which may end as they are */
+            /* elements that it was not fitted to, which may stay unquantised */
             for (kind = 0; kind < KINDS; kind++) {
                 if (t_quick && kind != K_BITS) continue;
                 fill(x, NULL, p->n, width, (enum kind)kind, 5);
@@ -921,8 +920,8 @@ static void test_tensors(void)
     }
 }
 
-/* Updates so large, or so small, that the format hardly has a bias for them: what is encoded can be
- * decoded. */
+/* Updates so large, or so small, that the format hardly has a bias for them: they can be encoded
+ * and decoded. */
 static void test_far_updates(void)
 {
     const size_t n = 20000;
@@ -961,8 +960,8 @@ static void test_far_updates(void)
     free(v);
 }
 
-/* Where errors are not spread evenly: one group that outweighs all others together, updates that
- * are all alike, one far above the rest. What is said is what is lost, and bounds are kept. */
+/* Uneven errors: a group that outweighs all others together, updates that are all alike, one far
+ * above the rest. The reported loss is right, and bounds are kept. */
 static void test_uneven_losses(void)
 {
     const size_t n = 65536;
@@ -993,7 +992,7 @@ static void test_uneven_losses(void)
                                      : g));
                 put(v, i, 4, bits_of(kind == 1 ? 0.05 * g * g : 1 + g * g));
             }
-            if (kind == 2) { /* in the sample, as all of it is */
+            if (kind == 2) { /* in the sample, which is all elements */
                 put(x, 777, 4, bits_of(1e-3));
                 put(v, 777, 4, 0);
             }
@@ -1002,7 +1001,7 @@ static void test_uneven_losses(void)
             if (CHECK(q != NULL && !info.is_lossless)) {
                 uint8_t *const y = quantized_copy(q, x, 4 * n, kind ? v : NULL);
                 double lost;
-                if (kind == 2) { /* as an exception, it does not count */
+                if (kind == 2) { /* it is an exception, so it does not count */
                     CHECK(get(y, 777, 4) == get(x, 777, 4));
                     put(x, 777, 4, 0);
                     put(y, 777, 4, 0);
@@ -1010,7 +1009,7 @@ static void test_uneven_losses(void)
                 lost = measured_error(&p, p.measure, x, y, kind ? v : NULL);
                 /* updates are measured by their scales, which are within 6 % of sqrt(v) */
                 CHECK(bits || lost <= p.bound * (kind ? 1.03 : 1));
-                /* exceptions are in the power here; scales are within 6 % */
+                /* the power includes exceptions here; scales are within 6 % */
                 CHECK(lost <= info.loss.error * 1.07 && info.loss.error <= lost * 1.25);
                 free(y);
             }
@@ -1040,7 +1039,7 @@ static void repair(uint8_t *block, size_t size, uint32_t number)
     t_store32(block + 20, t_crc32c(t_crc32c(0, place, 4), block, 20));
 }
 
-/* The last block of what plan number i makes: a small one. */
+/* The last block that plan number i makes, which is small. */
 static int make_sample(sample *s, size_t i)
 {
     const plan *p = &tensor_plans[i];
@@ -1116,7 +1115,7 @@ static enum lmc_status decode_sample(const sample *s, const uint8_t *block, size
     return status;
 }
 
-/* The payload's first 32 bytes: what is not in its range, or not what others ask for. */
+/* The payload's first 32 bytes: values out of range, or that contradict others. */
 static void refuse_fields(const sample *s)
 {
     uint8_t *const block = allocate(s->size + 1), *const p = block + LMC_BLOCK_HEADER_SIZE;
@@ -1130,7 +1129,7 @@ static void refuse_fields(const sample *s)
                  groups = positions + n_exceptions * (4 + s->info.width);
     int i;
     for (i = 0; i < 60 && CHECK(n_exceptions >= 2); i++) {
-        /* where the payload's CRC is right, the prediction is blamed */
+        /* if the payload's CRC is right, the prediction is reported as wrong */
         const enum lmc_status in_payload = is_predicted ? LMC_ERR_BASE_WRONG : LMC_ERR_CORRUPT;
         enum lmc_status want = in_payload;
         size_t size = s->size;
@@ -1138,7 +1137,7 @@ static void refuse_fields(const sample *s)
         switch (i) {
         case 0: p[0] |= 8; break;
         case 1: p[0] |= 128; break;
-        case 2: p[0] ^= 1; break; /* step says otherwise */
+        case 2: p[0] ^= 1; break; /* it contradicts step */
         case 3:
             if (is_log) continue;
             p[0] |= 2;
@@ -1198,7 +1197,7 @@ static void refuse_fields(const sample *s)
             p[0] |= 1;
             t_store32(p + 8, 1);
             break; /* log of updates */
-        /* scales: where there is one group, its lists are constants */
+        /* scales: with one group, its lists are constants */
         case 37:
         case 38:
         case 39:
@@ -1246,7 +1245,7 @@ static void refuse_fields(const sample *s)
         case 46:
             block[2] |= 1;
             want = LMC_ERR_CORRUPT;
-            break; /* what only other layouts have */
+            break; /* only other layouts have it */
         case 47:
             block[2] |= 2;
             want = LMC_ERR_CORRUPT;
@@ -1305,7 +1304,7 @@ static void refuse_fields(const sample *s)
                is_table ? " table" : "", is_predicted ? " predicted" : "");
         CHECK_STATUS(decode_sample(s, block, size), want);
     }
-    if (!is_predicted) { /* one that says that it has a prediction */
+    if (!is_predicted) { /* a header that claims a prediction */
         sample other = *s;
         uint8_t *const zeros = (uint8_t *)calloc(1, s->info.size);
         if (zeros == NULL) abort();
@@ -1342,7 +1341,7 @@ static void test_damage(void)
             CHECK_STATUS(decode_sample(&s, block, k),
                          s.prediction ? LMC_ERR_BASE_WRONG : LMC_ERR_CORRUPT);
         }
-        /* bytes of the payload, most of them of its head */
+        /* bytes of the payload, mostly of its head */
         for (k = 0; k < (t_quick ? 300u : t_long ? 100000u : 3000u); k++) {
             enum lmc_status status;
             const size_t n = 1 + t_below(&seed, 4), room = s.size - LMC_BLOCK_HEADER_SIZE;
@@ -1359,7 +1358,7 @@ static void test_damage(void)
                 default: *at = r >> 8 & 1 ? 255 : 0;
                 }
             }
-            if (k % 3 == 0) { /* of the header, too, whose CRC is made right; or not */
+            if (k % 3 == 0) { /* of the header, too, with its CRC made right; or not */
                 block[t_below(&seed, 20)] ^= (uint8_t)(1u << t_below(&seed, 8));
                 if (k % 6) repair(block, s.size, s.number);
             } else if (s.prediction && k % 2) repair(block, s.size, s.number);
@@ -1381,7 +1380,7 @@ static void test_damage(void)
 
 /* -- snapshots -- */
 
-/* Tensors, their quantisers, and a snapshot of what is written and one of what is to come back. */
+/* Tensors, their quantisers, the snapshot that is written, and the one that is expected back. */
 enum { V0, V1, W, M0, M1, N0, G, SMALL, PARTS };
 typedef struct states {
     part parts[PARTS], decoded[PARTS];
@@ -1389,7 +1388,7 @@ typedef struct states {
     lmc_twin twins[PARTS];
     t_model source, expected;
     int one_file;
-    own self; /* of what is read back */
+    own self; /* what is read back */
 } states;
 
 static void add_states(states *s, t_model *model, const part *parts, int with_quantizers)
@@ -1409,7 +1408,7 @@ static void add_states(states *s, t_model *model, const part *parts, int with_qu
             lmc_tensor *const t = (lmc_tensor *)(uintptr_t)&model->files[i].file.tensors[k];
             size_t number = 0;
             while (strcmp(parts[number].name, t->name) != 0) number++;
-            if (number == V0 || number == V1) { /* where the others find it */
+            if (number == V0 || number == V1) { /* where the other moments find it */
                 s->twins[number == V0 ? M0 : M1].file_number = i;
                 s->twins[number == V0 ? M0 : M1].offset = t->offset;
                 s->twins[N0] = s->twins[M0];
@@ -1434,7 +1433,7 @@ static void make_states(states *s, size_t n, int one_file)
     }
     fill(s->parts[M0].data, s->parts[V0].data, s->parts[M0].size / 4, 4, K_MOMENT, 1);
     fill(s->parts[N0].data, NULL, s->parts[N0].size / 4, 4, K_MOMENT, 1);
-    /* another of the same second moment */
+    /* another first moment of the same second moment */
     for (i = 0; i < s->parts[N0].size; i += 12) s->parts[N0].data[i] ^= 0x55;
     fill(s->parts[M1].data, s->parts[V1].data, s->parts[M1].size / 2, 2, K_MOMENT, 2);
     fill(s->parts[G].data, NULL, s->parts[G].size / 4, 4, K_ODD, 3);
@@ -1501,7 +1500,7 @@ static const lmc_tensor *find_tensor(const t_model *model, const char *name)
     abort();
 }
 
-/* Restored and read, it is the expected one. */
+/* Restores and reads; the result must be the expected snapshot. */
 static void check_snapshot(const t_model *expected, t_memory *out, const lmc_base *base,
                            const lmc_parallel *parallel)
 {
@@ -1514,7 +1513,7 @@ static void check_snapshot(const t_model *expected, t_memory *out, const lmc_bas
     restore.parallel = read.parallel = parallel;
     restore.base = read.base = base;
     restore.read_back = t_on_read_back;
-    restore.check_hashes = 1; /* if there are any: of what quantising made */
+    restore.check_hashes = 1; /* if there are any: of quantised elements */
     CHECK_STATUS(t_restore_model(expected, out, &restore, id, &wrong), LMC_OK);
     t_model_fingerprint(expected, want);
     CHECK(!wrong && memcmp(id, want, LMC_FINGERPRINT_SIZE) == 0);
@@ -1522,7 +1521,7 @@ static void check_snapshot(const t_model *expected, t_memory *out, const lmc_bas
     CHECK(!wrong);
 }
 
-/* What readers say was lost is what the quantisers said. */
+/* Readers report the losses that the quantisers reported. */
 static void check_losses(const states *s, t_memory *out, unsigned generation)
 {
     lmc_reader *const reader = open_memory(out, NULL, NULL);
@@ -1542,7 +1541,7 @@ static void check_losses(const states *s, t_memory *out, unsigned generation)
     lmc_reader_free(reader);
 }
 
-/* The snapshot's own quantisers, set into the model; what was read is to be freed. */
+/* Sets the snapshot's own quantisers into the model; the caller frees what was read. */
 static void recover(const t_model *model, lmc_reader *reader, lmc_quantizer **quantizers,
                     lmc_twin *twins, int is_whole)
 {
@@ -1603,8 +1602,8 @@ static void test_snapshots(void)
         check_snapshot(&s.expected, &first, NULL, NULL);
         check_snapshot(&s.expected, &first, NULL, &parallel);
         check_losses(&s, &first, 1);
-        /* the same bytes in other pieces, by threads, and where what is read back is quantised
-         * already */
+        /* the same bytes with other pieces, with threads, and if bytes that are read back are
+         * quantised already */
         for (i = 1; i < 5; i++) {
             options.parallel = i % 2 ? &parallel : NULL;
             s.self.model = i > 2 ? &s.expected : &s.source;
@@ -1614,15 +1613,14 @@ static void test_snapshots(void)
             CHECK(again.size == first.size && memcmp(again.data, first.data, first.size) == 0);
             free(again.data);
         }
-        /* without loss it takes more */
+        /* without loss the file is larger */
         options.parallel = NULL;
         memset(&again, 0, sizeof again);
         CHECK_STATUS(t_write_model(&s.expected, &again, NULL, 0, NULL), LMC_OK);
         full_size = again.size;
         CHECK(full_size > first.size + first.size / 20);
         free(again.data);
-        /* coded again with what it was coded with: the same content and generation in the same
-         * size */
+        /* coded again with its own quantisers: the same content, generation and size */
         reader = open_memory(&first, NULL, NULL);
         recover(&s.expected, reader, recovered, twins, 1);
         s.self.model = &s.expected;
@@ -1636,7 +1634,7 @@ static void test_snapshots(void)
                    again.size + first.size / 200 >= first.size))
             printf("%lu of %lu\n", (unsigned long)again.size, (unsigned long)first.size);
         free(again.data);
-        /* other elements than those that were quantised: exact nevertheless */
+        /* elements that were not quantised before: exact nevertheless */
         for (i = 0; i < s.expected.n_files; i++) {
             const t_file *f = &s.expected.files[i];
             size_t k;
@@ -1648,7 +1646,7 @@ static void test_snapshots(void)
                 if (k % 2) t_fill(data + size / 2 / 4 * 4, 400, T_SPECIAL, LMC_F32, k);
             }
         }
-        /* on the grid, but beyond the codes that its blocks have */
+        /* on the grid, but beyond the codes of its blocks */
         for (i = 0; i < s.expected.n_files; i++) {
             const t_file *f = &s.expected.files[i];
             size_t k, at;
@@ -1671,7 +1669,7 @@ static void test_snapshots(void)
         check_losses(&s, &again, 1);
         lmc_reader_free(reader);
         for (i = 0; i < PARTS; i++) lmc_quantizer_free(recovered[i]);
-        if (mode) { /* and again, from blocks of which some are not quantised: most still are */
+        if (mode) { /* again, from blocks of which some are not quantised: most still are */
             t_memory third;
             reader = open_memory(&again, NULL, NULL);
             recover(&s.expected, reader, recovered, twins, 0);
@@ -1691,7 +1689,7 @@ static void test_snapshots(void)
     }
 }
 
-/* What was quantised as the base of a delta, and in one. */
+/* Quantised tensors in the base of a delta, and in the delta. */
 static void test_deltas(void)
 {
     static states old, new;
@@ -1710,7 +1708,7 @@ static void test_deltas(void)
     reader = open_memory(&first, NULL, NULL);
     base = lmc_reader_base(reader);
     t_note("delta: quantised anew");
-    /* w has changed a little, the others are quantised whatever the base has */
+    /* w has changed a little; the others are quantised independently of the base */
     for (i = 0; i < new.source.n_files; i++)
         for (k = 0; k < new.source.files[i].file.n_tensors; k++)
             if (strcmp(new.source.files[i].file.tensors[k].name, "w") == 0) {
@@ -1799,7 +1797,7 @@ static void test_refusals(void)
             small->loss.generation = 1;
             small->loss.measure = (enum lmc_measure)4;
             break;
-        case 14: /* quantised a second time, on request */
+        case 14: /* quantised again, on request */
             for (want = LMC_OK; want == LMC_OK && other == NULL;) {
                 memory_elements memory;
                 lmc_source elements = elements_of(&memory, s.decoded[V0].data, s.decoded[V0].size);
@@ -1823,7 +1821,7 @@ static void test_refusals(void)
         case 15:
             v->quantizer = NULL;
             want = LMC_OK;
-            break; /* the first moment's tables were made for others: worse, not wrong */
+            break; /* the first moment's tables do not fit: worse, not wrong */
         case 16: s.source.files[0].file.size = LMC_UNKNOWN_SIZE; break;
         case 17:
             small->loss.generation = 1;
@@ -1859,7 +1857,7 @@ static void test_refusals(void)
         s.source.files[0] = good_file;
         s.twins[M0] = good_twin;
     }
-    { /* of arguments, and of what was never quantised */
+    { /* arguments, and what was never quantised */
         t_memory out;
         lmc_reader *reader;
         lmc_quantizer *q = NULL;
@@ -1879,7 +1877,7 @@ static void test_refusals(void)
         far.offset = UINT64_MAX;
         CHECK_STATUS(lmc_reader_recover_quantizer(reader, 0, &far, &q, &twin), LMC_ERR_ARGUMENT);
         CHECK(q == NULL);
-        far = lmc_reader_get_file(reader, 2)->tensors[0]; /* m.0, whose twin no one wants to know */
+        far = lmc_reader_get_file(reader, 2)->tensors[0]; /* m.0, whose twin is not asked for */
         CHECK_STATUS(lmc_reader_recover_quantizer(reader, 2, &far, &q, NULL), LMC_OK);
         if (q) CHECK(lmc_quantizer_get_info(q, &info) == LMC_OK && info.is_lossless);
         lmc_quantizer_free(q);

@@ -1,6 +1,6 @@
-/* Readers of damaged files: whatever happens to a file, every block whose bytes are intact comes
- * back, right, at its place; and nothing else does. Every bit is flipped and every length tried of
- * files that hold all there is: predictions of a base, own ones, quantised blocks. */
+/* Readers of damaged files: with any damage, every block whose bytes are intact is salvaged, right,
+ * at its place; and nothing else is. Files with predictions of a base, own predictions and
+ * quantised blocks are tried with every bit flipped, and cut to every length. */
 #include "t_parts.h"
 #include "t_wire.h"
 #include "../include/lmc_salvage.h"
@@ -17,7 +17,7 @@ static t_guard g_file;
 typedef struct place {
     size_t at, size; /* in the LMC file */
     uint32_t run, block;
-    unsigned prediction; /* of the run; that of its own snapshot is 3, converted or not */
+    unsigned prediction; /* of the run; 3 if by its own snapshot, converted or not */
     size_t file, offset, length;
 } place;
 
@@ -25,7 +25,7 @@ typedef struct place {
 typedef struct layout {
     place places[MAX_PLACES];
     size_t n, rows_at, index_at; /* the sections of both */
-    /* of the FILE and RUN sections, with their headers */
+    /* FILE and RUN sections, with their headers */
     size_t sections[W_SECTIONS], section_sizes[W_SECTIONS], n_sections;
 } layout;
 
@@ -77,7 +77,7 @@ static void lay_out(layout *l, const t_memory *m)
 
 typedef struct outcome {
     enum lmc_status status;  /* of opening */
-    uint8_t got[MAX_PLACES]; /* the block came back: 1; without its place: 2 */
+    uint8_t got[MAX_PLACES]; /* 1: the block was salvaged; 2: but not its place */
     size_t n_got, n_unplaced, n_lost, n_confirmed, n_contradicted, n_described;
     uint64_t lost; /* bytes */
     lmc_damage damage;
@@ -93,12 +93,12 @@ typedef struct setting {
 
 static outcome o; /* large */
 
-/* Sections were moved, and there may be no index: a run is then where its neighbours say, who may
- * be the wrong ones; and without BLKS a block may be in the place of another one. What it holds is
+/* 1: sections were moved, and there may be no index. Then neighbours tell the place of a run, and
+ * they may be wrong; and without BLKS a block may be at the place of another one. Its content is
  * right all the same. */
 static int g_is_mixed;
 
-/* The number of a file in the model. Behind a lost one that of the salvage is another. */
+/* The number of a file in the model; behind a lost file the salvage has another number. */
 static size_t find_file(const setting *s, lmc_salvage *salvaged, size_t number)
 {
     const lmc_file *const f = lmc_reader_get_file(lmc_salvage_reader(salvaged), number);
@@ -109,7 +109,7 @@ static size_t find_file(const setting *s, lmc_salvage *salvaged, size_t number)
     return i;
 }
 
-/* The block that a range is. Without an index the number of its run is a guess: then one with those
+/* The block of a range. Without an index the number of its run is a guess: then a block with these
  * bytes, if possible at that place. */
 static const place *find_place(const setting *s, const lmc_salvage_range *range, size_t file)
 {
@@ -170,7 +170,7 @@ static void salvage(const setting *s, t_memory *in)
             if (CHECK(p)) o.got[p - s->l->places] = 2;
             continue;
         }
-        /* front to back, without gaps but at the end of files */
+        /* in ascending order, without gaps except at the end of files */
         CHECK(range.file_number >= file && range.size != 0);
         if (range.file_number != file) at = 0;
         file = range.file_number;
@@ -231,14 +231,13 @@ static void salvage(const setting *s, t_memory *in)
     CHECK(heap->live == 0 && heap->wrong_size == 0);
 }
 
-/* Every block that meets none of the bytes [from, to) of the intact file came back; `all` if those
- * of own predictions are to, as well. */
+/* Checks that every block without bytes in [from, to) of the intact file was salvaged. */
 static void check_got(const setting *s, size_t from, size_t to, int without_base)
 {
     size_t i, n = 0;
     int own = 1;
     CHECK_STATUS(o.status, LMC_OK);
-    for (i = 0; i < s->l->n; i++) { /* what others are predicted from */
+    for (i = 0; i < s->l->n; i++) { /* what predicts others */
         const place *p = &s->l->places[i];
         if (p->prediction != 3 && p->at < to && p->at + p->size > from) own = 0;
     }
@@ -258,7 +257,7 @@ static void check_got(const setting *s, size_t from, size_t to, int without_base
     CHECK(n > 0 || s->l->n == 0 || to - from > 500);
 }
 
-/* The same, of a file of which these bytes are right where they are. */
+/* The source of a copy of these bytes. */
 static void place_copy(t_memory *in, const uint8_t *data, size_t size)
 {
     memset(in, 0, sizeof *in);
@@ -301,8 +300,8 @@ static void test_flips(const setting *s, const t_memory *out, const char *name)
             in.data[i] ^= (uint8_t)(1u << k);
             salvage(s, &in);
             check_got(s, i, i + 1, 0);
-            /* what is damaged is said to be, but for bits of payloads that change nothing (a tree
-             * can be written in several ways) */
+            /* damage is reported, except bits of payloads that change nothing (a tree can be
+             * written in several ways) */
             CHECK(!o.damage.has_header || !o.damage.has_index || !o.damage.has_trailer ||
                   o.damage.n_breaks || o.damage.n_sections || o.n_lost || in_payload(s->l, i));
             CHECK(o.damage.is_complete);
@@ -321,7 +320,7 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
         if (i >= W_HEADER) check_got(s, i, SIZE_MAX, 0);
         CHECK(!o.damage.has_trailer && !(o.damage.is_complete && i < s->l->rows_at + W_SECTION));
     }
-    /* bytes are missing, or too many, in the middle; the index is there, or not */
+    /* bytes are missing, or added, in the middle; with the index, or without */
     for (i = W_HEADER; i < s->l->index_at; i += t_quick ? 29 : t_long ? 1 : 3) {
         int without_index = i % 2;
         n = 1 + t_below(&state, i % 4 ? 20 : 200);
@@ -342,13 +341,13 @@ static void test_cuts(const setting *s, const t_memory *out, const char *name)
         memcpy(in.data + i + n, out->data + i, out->size - i);
         if (without_index) in.data[in.size - 1] ^= 1;
         salvage(s, &in);
-        /* between two blocks nothing is lost */
+        /* nothing is lost between two blocks */
         {
             size_t j, inside = 0;
             for (j = 0; j < s->l->n; j++)
                 inside |= s->l->places[j].at < i && i < s->l->places[j].at + s->l->places[j].size;
-            /* without the header of the first section a moved index is not taken for ours, and
-             * with that section what segments mean is lost */
+            /* without the header of the first section a moved index is not accepted as ours, and
+             * with that section the meaning of segments is lost */
             check_got(s, i, inside ? i + 1 : i, i > W_HEADER && i < W_HEADER + W_SECTION ? 2 : 0);
         }
     }
@@ -376,8 +375,8 @@ static void test_moved(const setting *s, const t_memory *out, const char *name)
     }
 }
 
-/* Several things at once: a section and the index, then whatever else. What comes back is right,
- * that is all that is asked for. */
+/* Several kinds of damage at once: to a section and the index, then anything. What is salvaged is
+ * right; nothing else is required. */
 static void test_mixtures(const setting *s, const t_memory *out, const char *name)
 {
     t_memory in;
@@ -400,8 +399,8 @@ static void test_mixtures(const setting *s, const t_memory *out, const char *nam
     }
 }
 
-/* A section of a run is lost, and the index is, too: where the place of its blocks is certain, they
- * come back all the same. */
+/* A section of a run is lost, and so is the index: if the place of its blocks is certain, they are
+ * salvaged all the same. */
 static void test_lost_sections(const setting *s, const t_memory *out, const char *name)
 {
     t_memory in;
@@ -452,7 +451,7 @@ static void test_memory(const setting *given, const t_memory *out, const char *n
             salvage(&s, &in);
             if (heap.calls <= i) n = i;
             if (o.status != LMC_OK) CHECK_STATUS(o.status, LMC_ERR_MEMORY);
-            else check_got(&s, 0, 0, 0); /* lmc_salvage_next goes on */
+            else check_got(&s, 0, 0, 0); /* lmc_salvage_next continues */
         }
         CHECK(i > 3);
     }
@@ -536,7 +535,7 @@ static void test_all(const t_model *model, const lmc_writer_options *options, co
     test_mixtures(&s, &out, name);
     test_lost_sections(&s, &out, name);
     test_memory(&s, &out, name);
-    if (base) { /* without it, what needs none */
+    if (base) { /* without it, blocks that need none */
         t_memory in;
         t_note("%s, without base", name);
         s.base = NULL;
@@ -548,7 +547,7 @@ static void test_all(const t_model *model, const lmc_writer_options *options, co
     free(out.data);
 }
 
-/* Blocks of one byte's value each are a few dozen bytes large: many of them make a small file. */
+/* Blocks whose bytes are all equal take a few dozen bytes: many of them make a small file. */
 static void fill_blocks(uint8_t *data, size_t size, unsigned seed)
 {
     size_t i;
@@ -631,7 +630,7 @@ static void test_snapshots(void)
     t_fill(b_new + 16384, 500, T_GAUSS, LMC_U8, 9);
     test_all(&model, &options, &base, "delta");
 
-    { /* a base that is damaged itself: what hangs on its lost blocks is lost */
+    { /* a damaged base: what its lost blocks predict is lost */
         static layout l, of_base;
         t_memory out, in;
         lmc_reader_options damaged;
@@ -671,8 +670,8 @@ static void test_snapshots(void)
     free(base_file.data);
 }
 
-/* Blocks of another file, of the same number and size: BLKS tells them apart; without it, two of
- * one number are both refused. */
+/* Blocks of another file, of the same number and size: BLKS tells which is right; without it, two
+ * blocks of one number are both refused. */
 static void test_foreign(void)
 {
     static t_model ours, theirs;
@@ -720,7 +719,7 @@ static void test_foreign(void)
         in.size = l.rows_at + m.places[i].size;
         salvage(&s, &in);
         CHECK(o.n_got == l.n - 1 && !o.got[i] && !o.damage.is_complete);
-        in.data[l.places[0].at - 1] ^= 1; /* nor the run's section */
+        in.data[l.places[0].at - 1] ^= 1; /* and no section of the run */
         salvage(&s, &in);
         CHECK(o.n_got == l.n - 1 && !o.got[i]);
         free(in.data);
@@ -729,8 +728,8 @@ static void test_foreign(void)
     free(b.data);
 }
 
-/* A file of several runs, of which the table of blocks and the index are lost, and perhaps sections
- * of runs: neighbours tell which run a block is of. */
+/* A file of several runs, without its table of blocks and index, and perhaps without sections of
+ * runs: neighbours tell which run a block belongs to. */
 static void test_neighbours(void)
 {
     static t_model model;
@@ -749,7 +748,7 @@ static void test_neighbours(void)
     for (i = 0; i < sizeof x; i++) x[i] = (uint8_t)(i / 16384);
     t_add_file(&model, "x", x, sizeof x)->default_dtype = LMC_U8;
     CHECK_STATUS(t_write_model(&model, &out, &options, 0, NULL), LMC_OK);
-    /* the writer makes one run of it; here are five, of one to seven blocks */
+    /* the writer makes one run; here it becomes five, of one to seven blocks */
     w_parse(&w, out.data);
     CHECK(w.n == 2 && w.sections[1].kind[0] == 'R');
     {
@@ -780,7 +779,8 @@ static void test_neighbours(void)
     CHECK(l.n == 20 && l.n_sections == 6);
     s.model = &model;
     s.l = &l;
-    for (i = 1; i < 6; i++) { /* one section of a run lost: its blocks have the place between */
+    for (i = 1; i < 6; i++) { /* a run's section is lost: its blocks belong between its
+                                 neighbours */
         t_note("lost section %lu", (unsigned long)i);
         place_copy(&in, out.data, l.rows_at);
         in.data[l.sections[i]] ^= 1;
@@ -814,7 +814,7 @@ static void test_neighbours(void)
         salvage(&s, &in);
         check_got(&s, l.places[i].at, l.places[i].at + 1, 0);
         CHECK(o.n_lost == 1 && o.damage.n_sections == (i + 1 < l.n)); /* unless in a gap */
-        /* and it is another run's block of that number: content of the file, but of another place
+        /* and with another run's block of that number: the file's content, but from another place
          */
         t_note("BLKS is right, block %lu overwritten", (unsigned long)i);
         for (j = 0; j < l.n; j++) {
@@ -829,8 +829,8 @@ static void test_neighbours(void)
     free(out.data);
 }
 
-/* What a delta says without its base, and with another one: an intact payload is told from a
- * damaged one in either case. */
+/* A delta without its base, and with another one: intact payloads are told from damaged ones in
+ * both cases. */
 static void test_wrong_base(void)
 {
     static t_model old, model, other;
@@ -869,7 +869,7 @@ static void test_wrong_base(void)
     lay_out(&l, &files[2]);
     CHECK(l.n == 2 && l.places[0].prediction == 1);
     place_copy(&in, files[2].data, files[2].size);
-    in.data[l.places[1].at + W_BLOCK + 5] ^= 1; /* a payload; and nobody knows the base */
+    in.data[l.places[1].at + W_BLOCK + 5] ^= 1; /* a payload; and the base is unknown */
     in.data[40] ^= 1;
     in.data[l.index_at + W_SECTION] ^= 1;
     source.read_at = t_read_at;
@@ -897,7 +897,7 @@ static void test_wrong_base(void)
     for (k = 0; k < 3; k++) free(files[k].data);
 }
 
-/* A snapshot that holds another one as a file, stored: its blocks look like ours, and are not. */
+/* A snapshot that has another one as a stored file, whose blocks look like its own, but are not. */
 static void test_nested(void)
 {
     static t_model inner, outer;
@@ -934,7 +934,7 @@ static void test_nested(void)
             in.data[i] ^= 4;
             for (j = 0; j < l.n; j++)
                 is_header |= i >= l.places[j].at && i < l.places[j].at + W_BLOCK;
-            if (k == 1 && is_header) continue; /* then nothing tells: as the documentation says */
+            if (k == 1 && is_header) continue; /* then nothing tells, as the documentation says */
             salvage(&s, &in);
             if (k != 1 || i >= l.places[0].at) check_got(&s, i, i + 1, 0);
         }
@@ -942,8 +942,8 @@ static void test_nested(void)
     free(b.data);
 }
 
-/* As many headers as there can be, that fit or nearly so: within bounds of time (that is, it ends)
- * and memory. */
+/* As many headers as possible, which fit or nearly fit: salvaging ends, and its memory is
+ * bounded. */
 static void test_hostile(void)
 {
     static t_model model;
@@ -979,7 +979,7 @@ static void test_hostile(void)
         memset(head, 0, sizeof head);
         memcpy(head, out.data + l.places[0].at, W_BLOCK);
         t_store32(head + 8, kind == 0 ? 1 : kind == 1 ? 16383 : 8000);
-        if (kind == 4) t_store32(head + 4, 1000); /* of a run that nobody knows */
+        if (kind == 4) t_store32(head + 4, 1000); /* of an unknown run */
         if (kind == 5) {                          /* sections with bodies up to the end */
             memcpy(head, "FILE", 4);
             t_store32(head + 4, (uint32_t)n / 2);
@@ -1045,7 +1045,7 @@ static size_t read_reference(const t_memory *in, t_memory *files, size_t cap)
     return n;
 }
 
-/* Salvages: what is handed out is right. Bytes of all files that did not come. */
+/* Salvages, and checks all ranges. Returns how many bytes of all files are missing. */
 static uint64_t count_missing(t_memory *in, const t_memory *files, size_t n)
 {
     lmc_salvage *salvaged = NULL;
@@ -1086,8 +1086,8 @@ static size_t mark_ancillary(const t_memory *in, size_t index_at, uint8_t *marks
     return n;
 }
 
-/* One bit at each place. Damage to sections that may be skipped, to the index or the trailer costs
- * nothing; nor does it to have no index. */
+/* Flips a bit at each place. Damage to sections that may be skipped, to the index or to the trailer
+ * loses no data; a missing index does not, either. */
 static void salvage_vector(const char *path, size_t *n_ancillary)
 {
     static t_memory files[300];
@@ -1181,7 +1181,7 @@ static void test_arguments(void)
         CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_ERR_NOT_LMC);
     }
     for (source.size = UINT64_MAX; source.size > INT64_MAX; source.size >>= 1) {
-        const long reads = out.reads; /* none follow */
+        const long reads = out.reads; /* no more reads */
         lmc_reader *reader = NULL;
         CHECK_STATUS(lmc_salvage_open(&salvaged, &source, &options), LMC_ERR_LIMIT);
         CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_ERR_LIMIT);

@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-/* Bytes of a random-looking but fixed kind for file number i. */
+/* Bytes of that kind, which look random, but are always the same. */
 static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
 {
     uint8_t *data = (uint8_t *)malloc(size ? size : 1);
@@ -15,8 +15,8 @@ static uint8_t *make(size_t size, enum t_kind kind, enum lmc_dtype dtype)
     return data;
 }
 
-/* A file like a safetensors shard: a text header, one tensor of every dtype and some unknown ones,
- * gaps and a tail. */
+/* A file like a safetensors shard: a text header, one tensor of every dtype, and of some unknown
+ * ones, gaps and a tail. */
 static void add_shard(t_model *model, const char *path, size_t n)
 {
     static const char *const odd[] = {"F8_E4M3FN", "Q4_K", "x", "a dtype with a name of 32 bytes."};
@@ -43,7 +43,7 @@ static void add_shard(t_model *model, const char *path, size_t n)
         if (i == count - 2) shapes[i][1] = 0, bytes = 0; /* an empty tensor */
         if (i == count - 3) shapes[i][1] = 5 * n, bytes = 40 * n * 2;
         tensors[i] = t_tensor(names[i], dtype_name, rank, shapes[i], size, bytes);
-        size += (size_t)bytes + (i % 5 == 2 ? 3 + i : 0); /* gaps now and then */
+        size += (size_t)bytes + (i % 5 == 2 ? 3 + i : 0); /* some gaps */
     }
     size += 77;
     data = (uint8_t *)malloc(size);
@@ -88,7 +88,7 @@ static void everything(t_model *model, size_t n)
     f->file.has_mtime = 1;
     f->file.mtime_s = INT64_MAX;
     data = make(5 * n, T_RANDOM, LMC_U8);
-    t_add_file(model, "z\\z", data, 5 * n); /* for who restores to mind */
+    t_add_file(model, "z\\z", data, 5 * n); /* restoring must take care with this path */
     model->n_metadata = 3;
     model->keys[0] = "zeta";
     model->values[0] = "";
@@ -100,7 +100,7 @@ static void everything(t_model *model, size_t n)
     model->value_sizes[2] = 1;
 }
 
-/* A source that knows what was read last. */
+/* A source that notes the bytes that were read. */
 typedef struct t_spy {
     t_memory *in;
     uint64_t start, end;
@@ -114,8 +114,7 @@ static enum lmc_status t_spy_read_at(void *user, uint64_t offset, void *dst, siz
     return t_read_at(spy->in, offset, dst, size);
 }
 
-/* What lmc_reader_encoded_range tells beforehand is what reading takes from the source, no byte
- * more and none less. */
+/* The range of lmc_reader_encoded_range is exactly what reading then takes from the source. */
 static void check_encoded_ranges(const t_model *model, t_memory *in)
 {
     lmc_reader *reader = NULL;
@@ -151,7 +150,7 @@ static void check_encoded_ranges(const t_model *model, t_memory *in)
     lmc_reader_free(reader);
 }
 
-/* Everything that the reader tells beside the data itself. */
+/* Everything that the reader says, apart from the data. */
 static void check_reader(const t_model *model, t_memory *in)
 {
     lmc_reader *reader = NULL;
@@ -184,7 +183,7 @@ static void check_reader(const t_model *model, t_memory *in)
                t_encoded_size(reader, i, f->size / 2, f->size - f->size / 2);
         t_note("encoded size of file %lu: %lu, in halves %lu", (unsigned long)i,
                (unsigned long)encoded, (unsigned long)half);
-        /* for listings: about right */
+        /* approximately, for listings */
         CHECK(half + 64 + encoded / 100 >= encoded && half <= encoded + 64 + encoded / 100);
         for (k = 0; k < f->file.n_tensors; k++) {
             const lmc_tensor *tensor = &f->file.tensors[k];
@@ -241,7 +240,7 @@ static void check_reader(const t_model *model, t_memory *in)
     lmc_reader_free(reader);
 }
 
-/* Write in many ways: the same bytes; restore and read in many ways: the same model. */
+/* Writing in many ways gives the same bytes; restoring and reading in many ways gives the model. */
 static int g_group_files;
 
 static void check_model(const t_model *model, unsigned log2_block, const char *name)
@@ -387,7 +386,7 @@ static void test_models(void)
     }
 }
 
-/* The example of the spec's wording: two files with a tensor of the same name. */
+/* The spec's example: two files with a tensor of the same name. */
 static void test_find(void)
 {
     static t_model model;
@@ -434,8 +433,8 @@ static void test_find(void)
     free(out.data);
 }
 
-/* Every callback fails once, every allocation fails once: the right status, nothing leaked, nothing
- * wrong delivered. */
+/* Every callback and every allocation fails once: the status is right, nothing leaks, no wrong data
+ * is delivered. */
 static void test_faults(void)
 {
     static t_model model;
@@ -591,8 +590,8 @@ static void test_memory_callbacks(void)
     CHECK(k > 0 && k < 100);
 }
 
-/* Memory does not grow with the data: a file eight times as long needs only a few bytes per block
- * more. */
+/* Memory does not grow with the data: a file eight times as long needs only a few more bytes for
+ * each block. */
 static void test_memory(void)
 {
     static t_model model;
@@ -652,8 +651,7 @@ static void test_memory(void)
     }
 }
 
-/* One file with one description, which must be refused with ARGUMENT, and the writer then repeats
- * that. */
+/* A file whose description must be refused with ARGUMENT; the writer then repeats this status. */
 static void refuse(const lmc_file *file, const char *what)
 {
     lmc_writer *writer = NULL;
@@ -757,7 +755,7 @@ static void test_descriptions(void)
 #undef REFUSE
 }
 
-/* Calls out of order, and what each leaves behind. */
+/* Calls in a wrong order, and their effects. */
 static void test_order(void)
 {
     t_memory out;
@@ -790,7 +788,7 @@ static void test_order(void)
         switch (step) {
         case 0: status = lmc_writer_write(writer, "x", 1); break;
         case 1: status = lmc_writer_end_file(writer); break;
-        case 2: status = lmc_writer_finish(writer); break; /* not one file */
+        case 2: status = lmc_writer_finish(writer); break; /* without a file */
         case 3:
             CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_writer_begin_file(writer, &other, LMC_AUTO);
@@ -817,7 +815,7 @@ static void test_order(void)
             CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
             status = lmc_writer_write_stream(writer, NULL);
             break;
-        case 19: /* a file takes its bytes from the stream and no more */
+        case 19: /* a file takes no more than its bytes from the stream */
             file.size = other.size = 10;
             other.path = "g";
             CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
@@ -828,7 +826,7 @@ static void test_order(void)
             CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
             CHECK_STATUS(lmc_writer_begin_file(writer, &other, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
-            CHECK(in.at == 13); /* that was all */
+            CHECK(in.at == 13); /* no byte more */
             status = lmc_writer_end_file(writer);
             file.size = other.size = 0;
             break;
@@ -862,7 +860,7 @@ static void test_order(void)
             CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
             status = lmc_writer_begin_file(writer, &other, LMC_AUTO);
             break;
-        default: /* the other way round */
+        default: /* in the other order */
             CHECK_STATUS(lmc_writer_begin_file(writer, &other, LMC_AUTO), LMC_OK);
             CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
             status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
@@ -922,7 +920,7 @@ static void test_order(void)
 #endif
 #endif
 
-#if defined(__wasi__) || defined(_WIN32) /* a thread and its stack cannot be had */
+#if defined(__wasi__) || defined(_WIN32) /* no thread with a stack of our own */
 #define T_INSTRUMENTED 1
 #endif
 
@@ -936,7 +934,7 @@ static void *do_everything(void *arg)
 {
     lmc_restore_options restore_options;
     lmc_tensor_options options;
-    /* large enough that decoding goes around the caches */
+    /* large enough for streaming stores */
     size_t size = (size_t)9 << 20, cap, encoded, ws_size;
     uint8_t *plain, *packed, *ws;
     int wrong = 1;
@@ -964,7 +962,7 @@ static void *do_everything(void *arg)
     return arg;
 }
 
-/* How deep a thread with a painted stack goes. */
+/* How much stack the work uses, in a thread with a painted stack. */
 static size_t stack_depth(void *(*work)(void *))
 {
     size_t size = 256 << 10, i;
@@ -1054,7 +1052,7 @@ static void test_large(void)
     free(got);
 }
 
-/* A path that is there already is refused, however many there are, and whichever of them it is. */
+/* A path that is already there is refused, with any number of paths, and for each of them. */
 static void test_many_paths(void)
 {
     enum { N = 300 };
@@ -1088,8 +1086,8 @@ static enum lmc_status count_file(void *user, const lmc_file *file, size_t numbe
     return LMC_OK;
 }
 
-/* The limit to the index holds while it is gathered: no body is read that is longer, nor more files
- * than fit. */
+/* The limit of the index also applies while it is rebuilt: no longer body is read, and no more
+ * files than fit. */
 static void test_index_limit(void)
 {
     enum { FILES = 300, NAME = 60000, NAMES = 60 };
@@ -1147,13 +1145,13 @@ static void test_index_limit(void)
 
 typedef struct t_endless {
     uint64_t read;
-    long until_wrong; /* calls; then one says that it gave more than it was asked for */
+    long until_wrong; /* calls; then one returns more than was requested */
 } t_endless;
 
 static enum lmc_status read_endless(void *user, void *dst, size_t size, size_t *got)
 {
     t_endless *endless = (t_endless *)user;
-    if (endless->read > (uint64_t)200 << 20) return LMC_ERR_READ; /* nobody stops */
+    if (endless->read > (uint64_t)200 << 20) return LMC_ERR_READ; /* reading does not stop */
     memset(dst, 'x', size);
     endless->read += size;
     *got = endless->until_wrong-- == 0 ? size + 1 : size;
@@ -1166,8 +1164,7 @@ static enum lmc_status refuse_writing(void *user, const void *data, size_t size)
     return *(long *)user -= (long)size, *(long *)user < 0 ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Streams that cannot be believed; and of one that goes on and on little is read once writing
- * fails. */
+/* Streams that lie; and an endless stream, of which little is read after writing fails. */
 static void test_streams(void)
 {
     const uint64_t size = (uint64_t)1 << 40;
@@ -1226,8 +1223,8 @@ static enum lmc_status drop(void *user, const void *data, size_t size)
     return LMC_OK;
 }
 
-/* A stream is asked for much at once, also where the last wave of a span is small: here it is of
- * `b`, for which the first one had no room, and no block of `c` is whole. */
+/* Requests to a stream are large, also if the last wave of a span is small: here that wave has `b`,
+ * for which the first one had no room, and no whole block of `c`. */
 static void test_large_requests(void)
 {
     const uint64_t size_b = 304, size_c = (uint64_t)7 << 20;
@@ -1275,14 +1272,14 @@ static void test_large_requests(void)
     }
 }
 
-/* A block that a read cuts is copied in front of the next one, up to 512 KiB of it; else it waits
- * elsewhere. Streams make the file that one call with all bytes makes, whatever is left: nothing,
- * a byte less than that, all of it, a byte more; also where one stream ends and another goes on. */
+/* A block that a read cuts is copied in front of the next read, if at most 512 KiB; else it waits
+ * elsewhere. Streams give the same file as one call with all bytes, for all rests: none, a byte
+ * less than 512 KiB, 512 KiB, a byte more; also if another stream follows. */
 static void test_rests_of_streams(void)
 {
     static const unsigned log2_blocks[] = {16, 19, 20, 22};
-    /* in front of the tensor. Reads end at 64, 320, 1344 and 2880 KiB: of blocks of 1 MiB are left
-     * there 64, 320, 320 and 832 KiB, less these */
+    /* bytes in front of the tensor. Reads end at 64, 320, 1344 and 2880 KiB. So 64, 320, 320 and
+     * 832 KiB of blocks of 1 MiB are left there, minus these bytes */
     static const size_t fronts[] = {0, 1000, (320u << 10) - 1, 320u << 10, (320u << 10) + 1};
     const size_t size = ((size_t)9 << 20) + 12345;
     uint8_t *const data = make(size, T_GAUSS, LMC_U8);
@@ -1343,7 +1340,7 @@ static void test_rests_of_streams(void)
     free(data);
 }
 
-/* What the sink has got is what the writer says that it has. */
+/* The sink has got as many bytes as the writer says. */
 static void test_count_written(void)
 {
     const size_t size = (size_t)5 << 20, piece = 700001;
@@ -1357,7 +1354,7 @@ static void test_count_written(void)
             lmc_memory out, in;
             lmc_sink sink = lmc_memory_sink(&out);
             lmc_stream stream = lmc_memory_stream(&in);
-            /* blocks end anywhere in what is read at once */
+            /* blocks end at any place of a read */
             const uint64_t shape = (size - 1000) / 4;
             lmc_writer *writer = NULL;
             lmc_writer_info info;
@@ -1431,7 +1428,7 @@ static int write_file(lmc_memory *out, const lmc_writer_options *options, const 
     return 1;
 }
 
-/* Small neighbours are coded as what they are: together in a file they take about as much as each
+/* Small neighbours are coded by their dtypes: together in a file they take about as much as
  * alone. */
 static void test_neighbours(void)
 {
@@ -1479,8 +1476,8 @@ static void test_neighbours(void)
     free(data);
 }
 
-/* Bytes between the last block and its row that belong to nothing: alone, and said to be the
- * block's. */
+/* Bytes between the last block and its row that belong to nothing: as a gap, and as a part of the
+ * block. */
 static void test_gap(void)
 {
     static const uint8_t content[4096] = {0};
@@ -1492,7 +1489,7 @@ static void test_gap(void)
     file.path = "f";
     file.size = sizeof content;
     if (!write_file(&good, NULL, &file, LMC_AUTO, content)) return;
-    /* as it is; with a gap; in which the block is longer, as the index has it */
+    /* unchanged; with a gap; with an index that includes the gap in the block */
     for (what = 0; what < 3; what++) {
         const size_t gap = what ? 8 : 0, index_end = good.size - 40 + gap,
                      index_at = (size_t)w_get(good.data + good.size - 40, 8),
@@ -1547,8 +1544,8 @@ static void test_gap(void)
     lmc_memory_free(&good);
 }
 
-/* A FILE that the index has, and that is refused for its tensor, leaves nothing behind; nor does
- * one that claims more than there is. */
+/* A FILE of the index that is refused because of its tensor leaks nothing; nor does one that claims
+ * more bytes than there are. */
 static void test_refused_file(void)
 {
     static const uint8_t content[64] = {0};
@@ -1596,8 +1593,8 @@ static void test_refused_file(void)
     lmc_memory_free(&out);
 }
 
-/* Runs of one block each, incompressible, that fill a wave's buffer (a sixteenth more than 512 KiB,
- * and a head) but for less than the next head. */
+/* Runs of one incompressible block each, which fill a wave's buffer (512 KiB, a sixteenth more, and
+ * a head) so far that less than the next head is left. */
 static void test_full_wave(void)
 {
     const size_t head = W_SECTION + 6, room = ((size_t)17 << 15) + head; /* of a RUN section */
@@ -1669,8 +1666,8 @@ static enum lmc_status read_target(void *user, size_t file_number, uint64_t offs
     return LMC_OK;
 }
 
-/* A small tensor and its twin right behind it, which want to share a run, but then the twin could
- * not refer to it. */
+/* A small tensor and its twin directly behind it. They would share a run, but then the twin could
+ * not refer to the tensor. */
 static void test_close_twins(void)
 {
     const size_t size = 4 * 9000;
@@ -1694,7 +1691,7 @@ static void test_close_twins(void)
         tensors[i].offset = (uint64_t)i * size;
         tensors[i].size = size;
     }
-    for (i = 0; i < 2; i++) { /* without and with what they know of each other */
+    for (i = 0; i < 2; i++) { /* without the claim of a twin, and with it */
         lmc_writer_options options;
         lmc_memory out;
         lmc_file file;
@@ -1710,7 +1707,7 @@ static void test_close_twins(void)
         file.tensors = tensors;
         if (!write_file(&out, &options, &file, LMC_AUTO, data)) break;
         written[i] = out.size;
-        { /* what is read back has been written */
+        { /* only written bytes are read back */
             lmc_stream stream = lmc_memory_stream(&out);
             lmc_restore_options restore;
             t_target target;
@@ -1739,8 +1736,8 @@ static enum lmc_status read_either(void *user, size_t file_number, uint64_t offs
     return file_number < 2 ? LMC_OK : LMC_ERR_READ;
 }
 
-/* A file without tensors that equals the one before, among small ones that share blocks: by a twin
- * it takes next to nothing. A claim that is wrong costs size alone. */
+/* A file without tensors that equals the one before, among small files that share blocks: as a twin
+ * it takes almost nothing. A wrong claim only costs size. */
 static void test_twin_of_file(void)
 {
     const size_t size = 50003;
@@ -1797,8 +1794,8 @@ static void test_twin_of_file(void)
     free(data);
 }
 
-/* Where the source can be read by several workers at once, each block is read by who decodes it: as
- * many calls as blocks. What comes, and what is said of damage and of reads that fail, is the same.
+/* If several workers may read the source at once, each block is read by the worker that decodes it:
+ * as many calls as blocks. Results, and the status of damage and of failing reads, are the same.
  */
 static void test_parallel_reads(void)
 {
@@ -1851,7 +1848,7 @@ static void test_parallel_reads(void)
             CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_ERR_READ);
         }
         calls.fail_at = -1;
-        out.data[out.size / 2] ^= 1; /* of a block in the midst */
+        out.data[out.size / 2] ^= 1; /* of a block in the middle */
         CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, SIZE), LMC_ERR_CHECKSUM);
         CHECK(memcmp(got, data, SIZE / 4) == 0);
         out.data[out.size / 2] ^= 1;
@@ -1870,9 +1867,9 @@ static enum lmc_status ignore_progress(void *user, uint64_t done)
     return LMC_OK;
 }
 
-/* Two snapshots of one layout. One gets the fingerprints of the other, and CRCs for that: each
- * block is right, and what they make up is not what the index says. Who reads all of the tensor or
- * of the file is told, unless he does not want to know. */
+/* Two snapshots of one layout. One gets the fingerprints of the other, and the CRCs for that. Each
+ * block is right, but all together are not what the index says. Reading the whole tensor or file
+ * finds this, unless fingerprints are skipped. */
 static void test_fingerprint_of_tensor(void)
 {
     /* lmc_decompress with progress once read by 16 MiB, and checked none of them */
@@ -1899,7 +1896,7 @@ static void test_fingerprint_of_tensor(void)
     file.tensors = &tensor;
     file.n_tensors = 1;
     t_note("fingerprint of a tensor");
-    for (i = 0; i < 2; i++) { /* noise is stored as it is, so that blocks have one size */
+    for (i = 0; i < 2; i++) { /* noise is stored, so that all blocks have one size */
         data[i] = make(size, T_RANDOM, LMC_F32);
         data[i][300 + i] ^= 1;
         if (!write_file(&out[i], &options, &file, LMC_AUTO, data[i])) return;
@@ -1944,8 +1941,8 @@ static void test_fingerprint_of_tensor(void)
     free(got);
 }
 
-/* Small tensors in another order than in the base: were each predicted, a reader would have to
- * decode a block for each, and refuse. */
+/* Small tensors in another order than in the base. If each were predicted, a reader would have to
+ * decode a block for each, and would refuse. */
 static void test_reach(void)
 {
     enum { N = 12000, SIZE = 64 };
@@ -1988,10 +1985,10 @@ static void test_reach(void)
         base = lmc_reader_base(base_reader);
         options.base = with_base.base = &base;
     }
-    CHECK(out[1].size < out[0].size); /* many are predicted all the same */
+    CHECK(out[1].size < out[0].size); /* many are still predicted */
     CHECK_STATUS(lmc_reader_read_file(reader, 0, 0, got, size), LMC_OK);
     CHECK(memcmp(got, mixed, size) == 0);
-    for (i = 0; i < N; i += N / 16) /* what predicts a block is one request */
+    for (i = 0; i < N; i += N / 16) /* one request for what predicts a block */
         CHECK_STATUS(lmc_reader_read_file(reader, 0, i * SIZE, got, SIZE), LMC_OK);
     lmc_reader_free(reader);
     lmc_reader_free(base_reader);
@@ -2003,8 +2000,8 @@ static void test_reach(void)
     free(data);
 }
 
-/* A reader as a base keeps what it has decoded around a small piece: not what is there when reading
- * another place has failed. */
+/* A reader as a base keeps the bytes that it has decoded around a small piece; not if reading
+ * another place has failed meanwhile. */
 static void test_window(void)
 {
     const size_t size = (size_t)5 << 20, block = (size_t)1 << 14;
@@ -2056,7 +2053,7 @@ static enum lmc_status read_long(void *user, uint64_t offset, void *dst, size_t 
     return LMC_OK;
 }
 
-/* A section of more than 2^40 bytes breaks a rule, whatever the limits. */
+/* A section of more than 2^40 bytes breaks a rule, with any limits. */
 static void test_long_section(void)
 {
     const uint64_t size = ((uint64_t)1 << 40) + 1;
@@ -2084,8 +2081,8 @@ static void test_long_section(void)
     lmc_memory_free(&memory);
 }
 
-/* An index of 5 GiB: more than a size_t of 32 bits can count; else the memory is there or not, and
- * reading fails. */
+/* An index of 5 GiB: more than a size_t of 32 bits can count. With 64 bits the allocation fails, or
+ * reading does. */
 static void test_long_index(void)
 {
     const uint64_t index_size = (uint64_t)5 << 30, total = LONG_TOTAL;
@@ -2130,8 +2127,9 @@ static void test_long_index(void)
 
 /* -- FILE sections of several files, which no writer makes -- */
 
-/* All files of the model in one section, whose blocks and runs cross from one to the next: entries
- * and facts of snapshots of each alone, runs of one of all their bytes. */
+/* All files of the model in one section, whose blocks and runs cross from one file to the next.
+ * Entries and facts come from a snapshot of each file alone, runs from one of all bytes
+ * together. */
 static void make_group(const t_model *model, unsigned log2_block, t_memory *out)
 {
     static t_model one;
@@ -2238,7 +2236,7 @@ static void test_grouped(void)
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, NULL, &wrong),
                      LMC_ERR_ARGUMENT);
         restore_options.in_place = 0;
-        restore_options.write_at = t_on_write_at; /* small files go to write() all the same */
+        restore_options.write_at = t_on_write_at; /* small files are still delivered by write() */
         CHECK_STATUS(t_restore_model(&model, &in, &restore_options, id, &wrong), LMC_OK);
         CHECK(!wrong && memcmp(id, want, sizeof id) == 0);
         memset(&calls, 0, sizeof calls);
@@ -2259,7 +2257,7 @@ static void test_grouped(void)
 
 /* -- groups that the writer makes -- */
 
-/* In a snapshot whose files have no such bytes; the index has a copy of each. */
+/* In a snapshot whose files do not have these bytes; the index has a copy of each section. */
 static size_t count_file_sections(const t_memory *snapshot)
 {
     size_t i, n = 0;
@@ -2269,7 +2267,7 @@ static size_t count_file_sections(const t_memory *snapshot)
 
 enum { N_SMALL = 120 };
 
-/* Small files of text, empty ones and directories; in the midst a large file, which ends a group,
+/* Small files of text, empty files and directories; among them a large file, which ends a group,
  * and one with a tensor. */
 static void make_small_files(t_model *model, size_t size)
 {
@@ -2313,8 +2311,8 @@ static lmc_reader *open_memory(t_memory *in, const lmc_base *base)
     return reader;
 }
 
-/* Whether the delta of `model` against base has its files in groups, and whether it can be restored
- * over the base. It must restore what the model is. */
+/* How many sections the delta of `model` against base has for its files, and whether it can be
+ * restored over the base. It must restore the model. */
 static void check_grouped_delta(const t_model *model, const lmc_base *base, int *n_sections,
                                 int *in_place)
 {
@@ -2333,7 +2331,7 @@ static void check_grouped_delta(const t_model *model, const lmc_base *base, int 
     free(delta.data);
 }
 
-/* Files keep their groups when they are copied, but for those of a writer that makes none. */
+/* Copied files keep their groups, unless the writer makes none. */
 static void check_grouped_copy(t_memory *in, int group_files)
 {
     lmc_writer_options options = LMC_DEFAULTS;
@@ -2357,8 +2355,8 @@ static void check_grouped_copy(t_memory *in, int group_files)
     free(out.data);
 }
 
-/* A copy is not made of a file whose File_CRC is another one, though all its blocks are right,
- * even by a reader that does not look. */
+/* A file with a wrong File_CRC is not copied, though all its blocks are right, even by a reader
+ * that skips fingerprints. */
 static void check_copied_crc(void)
 {
     static t_model model;
@@ -2401,7 +2399,7 @@ static void check_copied_crc(void)
     free(out.data);
 }
 
-/* What a writer refuses of a file that waits, it refuses at once. */
+/* A writer refuses at once, also for a file that waits. */
 static void check_refused_small(void)
 {
     lmc_writer_options options = LMC_DEFAULTS;
@@ -2460,7 +2458,7 @@ static void test_written_groups(void)
     base = lmc_reader_base(reader);
     check_grouped_delta(&model, &base, &n_sections, &in_place);
     CHECK(in_place && n_sections == (int)model.n_files);
-    model.files[10].size--; /* the file is not the base's any more, so those behind it may wait */
+    model.files[10].size--; /* the file differs from the base's, so files behind it may wait */
     model.files[10].file.size--;
     check_grouped_delta(&model, &base, &n_sections, &in_place);
     CHECK(!in_place && n_sections == 10 + 5);
@@ -2475,7 +2473,7 @@ static void test_written_groups(void)
 
 enum { BIG = 1 << 20 };
 
-/* Snapshots of many small tensors: opening costs their names, and one of them takes one request. */
+/* Snapshots of many small tensors: opening reads their names, and each tensor takes one request. */
 static void test_requests_of_small_tensors(void)
 {
     static const size_t numbers[] = {1, 300, 18867, 92000};
@@ -2552,7 +2550,7 @@ static void test_requests_of_chains(void)
         readers[link] = open_memory(&out[link], options.base);
         bases[link] = lmc_reader_base(readers[link]);
     }
-    while (link-- > 0) lmc_reader_free(readers[link]); /* who know what they were read for */
+    while (link-- > 0) lmc_reader_free(readers[link]); /* after the readers that use them */
     for (link = 0; link < LINKS; link++) {
         readers[link] = open_memory(&out[link], link ? &bases[link - 1] : NULL);
         bases[link] = lmc_reader_base(readers[link]);
@@ -2580,9 +2578,9 @@ static enum lmc_status read_tensor_of(lmc_reader *reader, t_memory *out, size_t 
     return lmc_reader_read_tensor(reader, 0, t, 0, got, (size_t)t->size);
 }
 
-/* More blocks than the rows that come with the index: a whole run does without its rows, and what
- * its headers said is forgotten if it was damaged. Of a part of it, and of a run of more code than
- * is fetched at once, the rows are read. */
+/* More blocks than the rows that are read with the index. A whole run is read without its rows;
+ * after damage the facts of its headers are dropped. For a part of a run, and for a run with more
+ * code than is fetched at once, the rows are read. */
 static void test_requests_without_rows(void)
 {
     enum { BLOCK = 1 << 14 };
@@ -2613,12 +2611,13 @@ static void test_requests_without_rows(void)
     sink.user = &out;
     CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK);
     CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
-    for (i = 0; i < 152; i++) /* 20 MiB that do not shrink, and zeros */
+    for (i = 0; i < 152; i++) /* 20 MiB of noise, and zeros */
         CHECK_STATUS(lmc_writer_write(writer, i < 21 || i == 151 ? data : zeros, BIG), LMC_OK);
     CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
     CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
     lmc_writer_free(writer);
-    for (at = 0; at < 2; at++) { /* a block's header that is damaged, and mended while it is open */
+    for (at = 0; at < 2; at++) { /* a block's header is damaged, and repaired while the file is
+                                    open */
         reader = open_memory(&out, NULL);
         for (block_at = W_HEADER, i = 0; i < 2; i++) /* behind FILE and RUN */
             block_at += W_SECTION + (size_t)w_get(out.data + block_at + 4, 8);
@@ -2648,9 +2647,9 @@ static void test_requests_without_rows(void)
     free(got);
 }
 
-/* -- a delta without its base: all but what its payloads mean is checked -- */
+/* -- a delta without its base: all is checked except the meaning of its payloads -- */
 
-/* Nothing is handed out but descriptions; end_file gets no CRC of what was not decoded. */
+/* Only descriptions are delivered; end_file gets no CRC of what was not decoded. */
 static enum lmc_status end_unread(void *user, const lmc_file *file, size_t number)
 {
     static const uint8_t zero[LMC_FINGERPRINT_SIZE] = {0};
@@ -2735,7 +2734,7 @@ static void test_check_without_base(void)
         CHECK(check_alone(&delta, 1, &n_unread) != LMC_ERR_BASE_MISSING);
         delta.data[at] ^= (uint8_t)(1u << i % 8);
     }
-    /* facts of a predicted file are believed, but not what does not fit the snapshot's fingerprint
+    /* facts of a predicted file are believed, unless they contradict the snapshot's fingerprint
      */
     w.sections[0].facts.data[0] ^= 1; /* File_CRC */
     w_build(&w, &bad);
@@ -2756,9 +2755,9 @@ static void test_check_without_base(void)
     for (i = 0; i < model.n_files; i++) free((void *)(uintptr_t)model.files[i].data);
 }
 
-/* -- headers as safetensors writes them: predicted by what the index says -- */
+/* -- headers as safetensors writes them: predicted from the index -- */
 
-/* The file's header, all of it, with something before the entries and behind them. */
+/* The whole header of the file, with text before the entries and behind them. */
 static size_t make_header(t_memory *out, const lmc_tensor *tensors, size_t n, const char *before,
                           const char *behind)
 {
@@ -2803,7 +2802,7 @@ static void test_header_text(void)
                  i % 3 == 0   ? "up"
                  : i % 3 == 1 ? "gate"
                               : "down");
-    for (k = 0; k < 6; k++) { /* 4: a byte of the entries is another; 5: no tensors are described */
+    for (k = 0; k < 6; k++) { /* 4: a byte of the entries differs; 5: no tensors are described */
         t_memory data, out, again;
         lmc_restore_options restore_options;
         lmc_reader_options read_options;
@@ -2849,12 +2848,12 @@ static void test_header_text(void)
     }
 }
 
-/* -- what content-defined chunking shares between two snapshots -- */
+/* -- chunks that content-defined chunking finds in two snapshots -- */
 
 enum { N_NETWORK = 45 };
 
-/* A network of some 17 MB, as a safetensors file: what is changed, 1: a tensor is added in front,
- * 2: three are removed, 3: one in the midst has other values. */
+/* A network of some 17 MB, as a safetensors file. what: 0: unchanged, 1: a tensor is added in
+ * front, 2: three are removed, 3: one in the middle has other values. */
 static void make_network(t_memory *file, lmc_tensor tensors[N_NETWORK], size_t *n, int what)
 {
     static char names[N_NETWORK][40];
@@ -2896,8 +2895,8 @@ static void make_network(t_memory *file, lmc_tensor tensors[N_NETWORK], size_t *
     }
 }
 
-/* Nothing in a run or its blocks depends on what stands before it: where plain files share 99 %,
- * snapshots share 85 % at least. */
+/* Nothing in a run or its blocks depends on bytes before it: where plain files share 99 %,
+ * snapshots share at least 85 %. */
 static void test_shared_chunks(void)
 {
     static lmc_tensor tensors[N_NETWORK];
@@ -2927,7 +2926,7 @@ static void test_shared_chunks(void)
     }
 }
 
-/* The section of hashes: what it says, and who compares it. */
+/* The section of hashes: its content, and which calls compare it. */
 static void test_hashes(void)
 {
     static t_model model;
@@ -2974,7 +2973,7 @@ static void test_hashes(void)
                 n_items += (size_t)round;
                 t_sha_begin(&sha);
                 if (t && t->size) t_sha_add(&sha, f->data + t->offset, (size_t)t->size);
-                if (!t) { /* what is between the tensors, and around them */
+                if (!t) { /* the bytes between tensors, and around them */
                     size_t at = 0, n;
                     for (n = 0; n < f->file.n_tensors; n++) {
                         if (own[n].offset > at)
@@ -2998,7 +2997,7 @@ static void test_hashes(void)
         lmc_reader_free(reader);
     }
     CHECK(memcmp(id, plain_id, sizeof id) == 0);
-    /* a hash that is wrong, with every CRC right: only who checks it sees that */
+    /* a wrong hash, while every CRC is right: found only if hashes are checked */
     w_parse(&w, out.data);
     section = w.sections[w.n - 1].body.data;
     CHECK(memcmp(w.sections[w.n - 1].kind, "hash", 4) == 0 && section[0] == 1);
@@ -3039,8 +3038,8 @@ static enum lmc_status read_repeated(void *user, size_t file_number, uint64_t of
     return LMC_OK;
 }
 
-/* Two equal files whose first bytes, longer than a block, belong to a run that goes on behind a
- * tiny tensor: written by `piece` bytes. Returns the size of the snapshot. */
+/* Two equal files whose first bytes, longer than a block, belong to a run that continues behind a
+ * tiny tensor; written in pieces of `piece` bytes. Returns the size of the snapshot. */
 static size_t write_repeated(size_t piece)
 {
     static const uint64_t shapes[2] = {64, 100000}, offsets[2] = {40000, 40264};
@@ -3085,7 +3084,7 @@ static size_t write_repeated(size_t piece)
     return size;
 }
 
-/* A header in pieces spoiled the writer, though the same bytes at once did not. */
+/* An earlier writer failed if a header came in pieces, but not if it came at once. */
 static void test_header_in_pieces(void)
 {
     size_t whole;
@@ -3096,8 +3095,8 @@ static void test_header_in_pieces(void)
     CHECK(write_repeated(77777) == whole);
 }
 
-/* A row that says something else than its block does not keep the file from being opened. Of a part
- * the rows are read again: if that fails, it is the error, and no block is looked for. */
+/* A file whose row contradicts its block can still be opened. For a part of a run the rows are read
+ * again: if that fails, that is the error, and no block is searched. */
 static void test_rows_that_are_not_read(void)
 {
     static const uint8_t content[4096] = {0};
@@ -3133,7 +3132,7 @@ static void test_rows_that_are_not_read(void)
     source.read_at = t_read_at;
     source.user = &out;
     source.size = out.size;
-    options.parallel_reads = 1; /* by the rows */
+    options.parallel_reads = 1; /* uses the rows */
     if (!CHECK_STATUS(lmc_reader_open(&reader, &source, &options), LMC_OK)) return;
     calls.fail_at = calls.calls;
     out.reads = 0;

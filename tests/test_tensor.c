@@ -91,7 +91,7 @@ static void test_ranges(void)
         t_fill(src, size, T_GAUSS, dtypes[d], d);
         enc_size = encode(src, size, &options);
         all = (uint8_t *)t_copy(t_tail(&g_enc, enc_size), enc_size);
-        for (i = 0; i < enc_size && blocks < 8; blocks++) { /* where each block ends */
+        for (i = 0; i < enc_size && blocks < 8; blocks++) { /* the end of each block */
             lmc_block_info info;
             if (!CHECK_STATUS(lmc_block_parse(all + i, enc_size - i, (uint32_t)blocks, &info),
                               LMC_OK))
@@ -140,7 +140,7 @@ static void test_ranges(void)
     }
 }
 
-/* The largest blocks of each width: two of them, of which the last is one element. */
+/* The largest blocks of each width: two of them, the last of which has one element. */
 static void test_block_sizes(void)
 {
     static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_AUTO, LMC_BF16, LMC_F32, LMC_C128};
@@ -200,7 +200,7 @@ static void test_threads(void)
     free(serial);
 }
 
-/* Cut, extended, reordered, mixed up: never LMC_OK. */
+/* Cut, extended, reordered, mixed: never LMC_OK. */
 static void test_damage(void)
 {
     size_t block = 32768, size = 2 * block + 2000, enc_size, first, second, i;
@@ -283,8 +283,8 @@ static void test_arguments(void)
     CHECK_STATUS(lmc_tensor_decode(dst, 100, enc, enc_size, &options, t_tail(&g_ws, ws_size - 1),
                                    ws_size - 1),
                  LMC_ERR_WORKSPACE);
-    { /* a part of a block, which is larger than the workspace's owner has said: as many elements,
-         but of 8 bytes */
+    { /* a part of a block that needs more workspace than the options say: as many elements, but of
+         8 bytes */
         const size_t n = 16384;
         lmc_tensor_options wide = options_of(LMC_U64, 14), bytes = options_of(LMC_U8, 14);
         size_t wide_size = 0;

@@ -1,5 +1,5 @@
-/* What lmc.h makes of LMC files, one line of JSON for each: for tests/vectors.py, which compares
- * with the manifest. Strings that come from the file are in hexadecimal.
+/* Prints what lmc.h reads from LMC files, one line of JSON for each file, for tests/vectors.py,
+ * which compares it with the manifest. Strings from the file are in hexadecimal.
  *
  *   vectors [--base FILE]... FILE...
  *
@@ -55,7 +55,7 @@ static void hex(const char *key, const void *data, size_t size)
     printf("\"");
 }
 
-/* Everything by the index, and whether it is what the restore saw. */
+/* Shows everything in the index, and compares it with what the restore saw. */
 static enum lmc_status show(lmc_reader *reader, const t_seen *seen)
 {
     enum lmc_status status = LMC_OK;
@@ -177,8 +177,8 @@ static enum lmc_status read_plain_file(void *user, size_t number, uint64_t offse
 
 static int open_base(known_base *b);
 
-/* The base of that fingerprint; else the first one given, which is then refused; NULL if none is.
- * Those in use end a loop. */
+/* The base with that fingerprint; else the first given base, which is then refused; NULL if there
+ * is none. A base that is in use is not taken again, so loops end. */
 static const lmc_base *find_base(const uint8_t wanted[LMC_FINGERPRINT_SIZE])
 {
     const lmc_base *first = NULL;
@@ -227,7 +227,7 @@ static int open_base(known_base *b)
     return 1;
 }
 
-/* As far as the files written are known to be right: from memory. */
+/* From memory: the bytes of files that are known to be right. */
 static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     const t_seen *seen = (const t_seen *)user;
@@ -253,7 +253,7 @@ static void one(const char *path)
     lmc_snapshot_info header;
     memset(&options, 0, sizeof options);
     memset(&reader_options, 0, sizeof reader_options);
-    reader_options.skip_fingerprints = 1; /* Content_CRC of each block, as the page has it */
+    reader_options.skip_fingerprints = 1; /* Content_CRC of each block, as the page requires */
     memset(&seen, 0, sizeof seen);
     memset(&again, 0, sizeof again);
     if (lmc_header_parse(in.data, in.size, &header) == LMC_OK && header.has_base)
@@ -269,7 +269,7 @@ static void one(const char *path)
     status = lmc_snapshot_restore(&stream, id, &options);
     printf("{\"file\": \"%s\", \"restore\": \"%s\", ", path, lmc_status_name(status));
     hex("fingerprint", id, sizeof id);
-    in.at = 0; /* again, with what need not be checked */
+    in.at = 0; /* again, with optional checks */
     options.check_hashes = 1;
     options.user = &again;
     status = lmc_snapshot_restore(&stream, NULL, &options);
@@ -287,7 +287,7 @@ static void one(const char *path)
         status = show(reader, &seen);
     }
     printf(", \"read\": \"%s\"}\n", lmc_status_name(status));
-    fflush(stdout); /* what was said of this file stands if the next one is a crash */
+    fflush(stdout); /* these lines are kept if the next file crashes the program */
     lmc_reader_free(reader);
     for (i = 0; i < MAX_FILES; i++) {
         lmc_memory_free(&seen.written[i]);

@@ -11,7 +11,7 @@ src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced
 where it is first asked for, so that every file stands behind what it includes. A file that the
 frame includes within an #if of its own (LMC_NO_SNAPSHOT) must find all that it includes in front of
 that: it would pull it into the #if. Files keep their text; only their own #include "..." lines and
-#pragma once go. @CONTENTS@ becomes the list of the files, floor by floor, and @VERSION@ that of
+#pragma once go. @CONTENTS@ becomes the list of the files, layer by layer, and @VERSION@ that of
 src/api.h.
 
 Neighbours with the same #if share it.
@@ -66,14 +66,14 @@ BANNER = re.compile(r"/\* == (\S+) =+ \*/\n")
 
 
 def contents(text):
-    """' *   floor     file file ...' for each folder, in the order of the files."""
-    floors = {}
+    """' *   layer     file file ...' for each folder, in the order of the files."""
+    layers = {}
     for name in BANNER.findall(text):
-        floor, _, file = name.rpartition("/")
-        floors.setdefault(floor or "interface", []).append(file.removesuffix(".h"))
+        layer, _, file = name.rpartition("/")
+        layers.setdefault(layer or "interface", []).append(file.removesuffix(".h"))
     lines = []
-    for floor, files in floors.items():
-        line = " *   %-10s" % floor
+    for layer, files in layers.items():
+        line = " *   %-10s" % layer
         for file in files:
             if len(line) + 1 + len(file) > 98:
                 lines.append(line)

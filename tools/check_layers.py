@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the floors of src/: each file includes only files of lower floors, or earlier ones of its
-own floor, and compiles alone. The order within a floor is the order in which src/lmc.h.in names the
+"""Checks the layers of src/: each file includes only files of lower layers, or earlier ones of its
+own layer, and compiles alone. The order within a layer is the order in which src/lmc.h.in names the
 files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
-floor by floor.
+layer by layer.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -14,7 +14,7 @@ import sys
 
 SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
 # "": the public interface
-FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
+LAYERS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
@@ -47,7 +47,7 @@ def find_conditions():
     return conditions
 
 
-def check_floors(order):
+def check_layers(order):
     errors = []
     conditions = find_conditions()
     for name in order:
@@ -61,11 +61,11 @@ def check_floors(order):
                 errors.append("src/%s includes %s, which src/lmc.h.in may leave out"
                               % (name, other))
     for frame in ["lmc.h.in"] + BEHIND:
-        floors = [FLOORS.index(os.path.dirname(name)) for name in named(frame)
+        layers = [LAYERS.index(os.path.dirname(name)) for name in named(frame)
                   if not name.endswith("api.h")]
-        if floors != sorted(floors):
-            errors.append("src/%s does not name the files floor by floor: %s"
-                          % (frame, " < ".join(FLOORS[1:])))
+        if layers != sorted(layers):
+            errors.append("src/%s does not name the files layer by layer: %s"
+                          % (frame, " < ".join(LAYERS[1:])))
     return errors
 
 
@@ -88,11 +88,11 @@ def main():
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
               if f not in order and not f.endswith((".in", ".cu"))]
-    errors += check_floors(order)
+    errors += check_layers(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):
             errors += found
-    print("\n".join(errors) or "%d files, each on its floor, each compiles alone" % len(order))
+    print("\n".join(errors) or "%d files, each on its layer, each compiles alone" % len(order))
     sys.exit(len(errors) > 0)
 
 

@@ -4,10 +4,10 @@
   tools/tables.py           writes src/kernels/tables.h
   tools/tables.py --check   fails if the file is not what this script makes
 
-Plain numbers, where macros that derive them would make a megabyte for the compiler to read. But a
-table of which the entry of a ^ b is that of a, ^ that of b, is given by 8 of 256; and what is known
-of the halves of a mask, of four bits, by 16. What a table means stands in front of it in the file;
-how it is found is a function here.
+Most tables are plain numbers: macros that derive them would expand to a megabyte. But where entry
+a ^ b is entry a ^ entry b, macros derive a table from 8 of its 256 entries; and tables about masks
+from 16 facts about their halves, of four bits. The file says what each table means; how it is found
+is a function here.
 """
 import os
 import sys
@@ -19,7 +19,7 @@ HEAD = """#pragma once
 #include "base/platform.h"
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
@@ -191,10 +191,10 @@ def make():
     parts = [
         HEAD,
 
-        comment("""What is known of a half x of m, of four bits: N, the number of its ones; P, their
-                places, packed; B, a byte of 1 for each one; R, how many bits of its kind are
-                before each bit, ones from 16 on. LMC__OF_MASKS: f for each m; h and l are its
-                upper and lower half, H and L the same of ~m."""),
+        comment("""Facts about each value x of half a mask, four bits: N, the number of ones; P,
+                their places, without gaps; B, a byte 1 for each one; R, for each bit the number of
+                equal bits before it, plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its
+                upper and lower half, H and L those of ~m."""),
         of_nibbles(),
         NIBBLES + "\n",
 
@@ -202,18 +202,18 @@ def make():
         "#define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l\n",
         "static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);\n",
 
-        comment("""256 numbers, number m of which is the exclusive or of those arguments, a to h,
-                whose bits are set in m."""),
+        comment("""256 numbers: number m is the exclusive or of those arguments, a to h, whose bits
+                are set in m."""),
         LINEAR,
 
         comment("Byte i is 255 if bit i of m is set, else 0."),
         linear_table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
 
-        comment("""[m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places
-                above them when m sorts it (lmc__sort8); [2] has both of a pair. Where m has u
-                ones, modulo 2 n, before the middle of a block of 2 n bytes, these are the last u
-                bytes of its lower half; from u = n on, the first 2 n - u. [3]: the upper bytes, as
-                many as m has ones."""),
+        comment("""[m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4
+                places above them when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m
+                has u ones, modulo 2 n, before the middle of a block of 2 n bytes, these are the
+                last u bytes of its lower half; from u = n on, the first 2 n - u. [3]: the upper
+                bytes, as many as m has ones."""),
         """#define LMC__SWAPS(n, u) \\
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -227,8 +227,8 @@ def make():
         "static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);\n",
 
         "#if LMC__AVX2_TEXT || LMC__NEON\n",
-        comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes
-                each, packed, the rest 0: a shuffle by them sorts eight bytes."""),
+        comment("""[m]: the places of the zero bits of m, then those of its one bits: eight bytes
+                each, without gaps, the rest 0. A shuffle by them sorts eight bytes."""),
         """#define LMC__PLACES(h, l) \\
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -237,11 +237,11 @@ def make():
         "#endif\n",
 
         "#if LMC__NEON\n",
-        comment("""Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16
-                .. 31 of the right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where
-                it has ones. high[m] is for the second byte of a pair whose first one has c
-                ones: |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros, 16 + c, 17
-                + c, ... for ones. So it is 8 more than low for zeros, and minus low for ones."""),
+        comment("""Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 ..
+                31 of the right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has
+                ones. high[m] is for the second of two bytes of a mask, where the first has c ones:
+                |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for
+                ones. So high is 8 more than low for zeros, -low for ones."""),
         """#define LMC__MERGE_LOW(h, H, l, L) \\
     (LMC__R##l | \\
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -256,18 +256,18 @@ def make():
         "#if LMC__X86\n",
         table("uint8_t", "lmc__count_up[64]", list(range(64))),
 
-        comment("""Of a square of eight rows of eight bytes, column by column."""),
+        comment("""The places of eight rows of eight bytes, column by column."""),
         table("uint8_t", "lmc__columns[64]", [i % 8 * 8 + i // 8 for i in range(64)]),
 
-        comment("""Places in two vectors, one behind the other: of their even bytes, of their odd
-                bytes; of the lower halves' bytes in turn, of the upper halves' bytes in turn."""),
+        comment("""Places in two vectors, one behind the other: their even bytes; their odd bytes;
+                the bytes of their lower halves in turn; those of their upper halves in turn."""),
         table("uint8_t", "lmc__shuffles[4][64]",
               [[2 * i for i in range(64)], [2 * i + 1 for i in range(64)],
                [i // 2 + i % 2 * 64 for i in range(64)],
                [32 + i // 2 + i % 2 * 64 for i in range(64)]]),
         "#endif\n",
 
-        comment("""CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the
+        comment("""Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the
                 CRC's, whose x^32 is left out. Bit 31 is the coefficient of x^0."""),
         "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % CRC32C.polynomial,
 
@@ -275,13 +275,13 @@ def make():
         linear_table("uint32_t", "lmc__crc_table[256]", CRC32C.table()),
 
         "#ifndef LMC_NO_SNAPSHOT\n",
-        comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of
-                the last."""),
+        comment("""[i]: x^(8 * 2^i). Each is the square of the one before; the first is the square
+                of the last."""),
         table("uint32_t", "lmc__crc_powers[31]", powers32()),
         "#endif\n",
 
-        comment("""Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill
-                a strip (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it.
+        comment("""Bytes of a lane, where a CRC is computed in three or four lanes at once. Three
+                lanes fill a strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it.
                 LANE3_SHIFT is x^(8 LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33)."""),
         "#define LMC__CRC_LANE3 %du\n" % LANE3,
         "#define LMC__CRC_LANE3_SHIFT 0x%Xu\n" % CRC32C.x_to(8 * LANE3),
@@ -290,9 +290,8 @@ def make():
                 for j in (1, 2, 3)) + "\n",
 
         "#if LMC__X86\n",
-        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the
-                first eight, x^(8 d - 33) for the others, with x^-1 in bit 32. [i]: d = 64 *
-                2^i."""),
+        comment("""Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first
+                eight, x^(8 d - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i."""),
         table("uint64_t", "lmc__crc_folds[4][2]", [fold(64 << i) for i in range(4)]),
         comment("The same for d = 48, 32, 16, one after the other, then zeros."),
         table("uint64_t", "lmc__crc_fold_last[8]", fold(48) + fold(32) + fold(16) + [0, 0]),

@@ -30,8 +30,8 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* Of an archive: samples, mostly one behind the other. A base keeps the block that was decoded
- * last, through all links of a chain. */
+/* Reads from an archive as from a base, which keeps the last decoded block at each link of the
+ * chain: samples are mostly read in order. */
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;
@@ -90,9 +90,9 @@ int check_members(const struct members *m)
     return CODE_OK;
 }
 
-/* -- small files share sections and blocks of a snapshot: their order -- */
+/* -- small files, which share sections and blocks of a snapshot -- */
 
-/* Bytes: what the library takes for small is less than a block. */
+/* Bytes. It must be less than a block, which the library takes as the limit. */
 #define SMALL_FILE_SIZE ((uint64_t)1 << 17)
 
 static int is_small(const struct members *m, const struct member *member)
@@ -102,8 +102,8 @@ static int is_small(const struct members *m, const struct member *member)
            size_of_member(m, member) < SMALL_FILE_SIZE;
 }
 
-/* A file in a group saves some 150 bytes, and a snapshot with groups needs a decoder of the highest
- * level. A model's few configuration files are not worth that. */
+/* A file in a group saves some 150 bytes, but a snapshot with groups needs a decoder of the highest
+ * level. For the few configuration files of a model, that is not worth it. */
 enum { LEAST_FILES = 24 };
 
 static int has_small_files(const struct members *m)
@@ -113,7 +113,7 @@ static int has_small_files(const struct members *m)
     return n == LEAST_FILES;
 }
 
-/* A delta of less than this, without small files, has room beside its base. */
+/* A delta of less than this, without its small files, is little beside its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)
@@ -127,7 +127,7 @@ int choose_grouping(const struct members *m, const lmc_base *base)
 
 /* -- order -- */
 
-/* What is behind the last dot of a file's name, which stands for its kind; or "". */
+/* What follows the last dot of a file's name, taken as its kind; or "". */
 static const char *kind_of(const char *path)
 {
     const char *name = base_name(path), *dot = strrchr(name, '.');
@@ -136,10 +136,10 @@ static const char *kind_of(const char *path)
 
 struct small {
     struct member member;
-    int is_known; /* the base has it: it comes behind those by which nothing can be in place */
+    int is_known; /* the base has it; such files come after the others */
 };
 
-/* Whether the base has a file without tensors of that path and size, as the library asks. */
+/* Whether the base has a file without tensors of that path and size, as the library requires. */
 static int is_known(const lmc_file *const *sorted, const lmc_base *base, const struct members *m,
                     const struct member *member)
 {
@@ -150,7 +150,7 @@ static int is_known(const lmc_file *const *sorted, const lmc_base *base, const s
            sorted[low]->n_tensors == 0 && sorted[low]->size == size_of_member(m, member);
 }
 
-/* Directories come before files: they have no kind, and no bytes. */
+/* Directories come before files, as they have no kind and no bytes. */
 static int compare_small(const void *a, const void *b)
 {
     const struct small *s = (const struct small *)a, *t = (const struct small *)b;

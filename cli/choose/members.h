@@ -18,25 +18,25 @@ struct choice {
     const lmc_tensor *tensor;
     size_t member; /* the file that it belongs to */
     struct meaning meaning;
-    const struct rule *rule; /* NULL: there is none, and it is stored as it is */
+    const struct rule *rule; /* NULL: none matches, and it is stored exactly */
     int is_wanted;           /* to be quantised */
-    struct choice *partner;  /* for a first moment the second, and the other way round; or NULL */
+    struct choice *partner;  /* of a first moment its second one, and vice versa; or NULL */
     lmc_quantizer *quantizer;
     int has_second; /* the tensor is coded with its second moment */
     lmc_twin second;
     char *reason; /* for messages; NULL: not known yet */
 };
 
-/* A file, or one of another snapshot. */
+/* A file on the disk, or of another snapshot. */
 struct member {
     const char *path; /* in the snapshot; not owned */
-    char *full;       /* for a file: the path to open it; its state when it was looked at */
+    char *full;       /* on the disk: the path to open it, and its state before it was read */
     struct stat st;
-    size_t number;       /* of a file of the archive */
+    size_t number;       /* of the file in the archive */
     lmc_tensor *tensors; /* see copy_tensors */
     size_t n_tensors;
-    struct choice *choices; /* of each tensor; NULL: all are stored as they are */
-    lmc_tensor whole;       /* a file without tensors, as if it were one; for twins */
+    struct choice *choices; /* of each tensor; NULL: all are stored exactly */
+    lmc_tensor whole;       /* a file without tensors as one tensor; for twins */
     lmc_base_part *parts;   /* of a file without tensors; see find_shifts */
     size_t n_parts;
 };
@@ -47,15 +47,15 @@ struct members {
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
     lmc_base_part *parts; /* storage; NULL: there are none */
-    int has_pairs;        /* of moments: later members may need earlier ones */
+    int has_pairs;        /* of moments, so that later members may need earlier ones */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
     const lmc_base *base;     /* what they are coded against; NULL: nothing */
-    const lmc_tensor **lossy; /* those of the base that have lost something, by name */
+    const lmc_tensor **lossy; /* quantised tensors of the base, by name */
     size_t n_lossy;
     int are_lossy_known;
-    int code; /* errors that reading has reported */
+    int code; /* exit code of reported read errors */
 };
 
 void free_members(struct members *m);
@@ -63,37 +63,37 @@ void free_members(struct members *m);
 /* The read_back of lmc_writer_options; user: the members. */
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size);
 
-/* A member's name for matching: a lone file has no path in its snapshot. */
+/* A member's name for matching. (A single file has no path in its snapshot.) */
 const char *name_of_member(const struct member *member);
 
-/* Bytes; 0 for a directory, and for what comes from a pipe. */
+/* Size in bytes; 0 for a directory or a pipe. */
 uint64_t size_of_member(const struct members *m, const struct member *member);
 
-/* Gives each tensor an empty choice. Freed with the members. */
+/* Makes an empty choice for each tensor. Freed with the members. */
 void make_choices(struct members *m);
 
-/* Adds a file that is open, or was looked at; path: in the snapshot. Takes over its tensors. */
+/* Adds a file that s has opened or looked at. Takes over its tensors. path: in the snapshot. */
 void add_member(struct members *m, const char *path, const char *full, struct source *s);
 
-/* Whether no member that others repeat was written to after it was stored. */
+/* Checks that no member has changed since it was looked at, if others may repeat it. */
 int check_members(const struct members *m);
 
-/* lmc_writer_options.group_files. base: what the members are coded against, or NULL */
+/* The value for lmc_writer_options.group_files. base: what is coded against; NULL: nothing */
 int choose_grouping(const struct members *m, const lmc_base *base);
 
-/* Puts directories and small files first, those of one kind together, since neighbours share trees.
- * The others keep their order. Not for files of a snapshot. Nothing may refer to members by number
- * yet. */
+/* Puts directories and small files first, those of one kind together, as neighbours share trees.
+ * Others keep their order. Not for members of an archive. To be called before anything refers to
+ * members by number. */
 void order_members(struct members *m, const lmc_base *base);
 
 /* -- twins: equal tensors and files, and rounded copies of fp32 masters --
  *
- * Twins are found by samples of the files. If a sample was wrong, the library codes that block
- * without the twin. A file without tensors, a hard link or a copy, counts as one tensor. The
- * original must come first, so files with masters are stored before files with the copies.
+ * Twins are found by samples of the files. If they differ elsewhere, the library codes these blocks
+ * without the twin. A file without tensors, such as a hard link, counts as one tensor. The original
+ * must come first, so files with masters are stored before files with the copies.
  */
 
-/* Finds the twins among the members, and orders these. */
+/* Finds the twins among the members, and puts the members in order. */
 int find_twins(struct members *m);
 
 /* -- tensors and files made of parts of the base (parts.c) --
@@ -105,10 +105,10 @@ int find_twins(struct members *m);
  *     base        |   w[0:512]    |   w[512:1024]  |
  *     snapshot    | w[0:342] | w[342:684] | w[684:] |
  *
- * The same is done for a tensor that got more rows.
+ * The same is done for a tensor that has got more rows.
  *
- * Files that are no container. If some bytes were added in front, the rest is like the base, but at
- * other places:
+ * Files that are no container. If some bytes were added at the beginning, the rest is like the
+ * base, but at other offsets:
  *
  *     base      | header |   A   |   B   |   C   |
  *     file      | longer header |   A   |  new  |   C   |
@@ -116,14 +116,14 @@ int find_twins(struct members *m);
  *
  * Elements change a little from step to step, all over the file, so long pieces are never equal.
  * But every fourth byte, which has the sign and most of the exponent, is mostly equal. So places
- * are recognised by a rolling hash of 32 bytes that are four apart, one hash for each of the four
- * remainders. If the hash has a certain value, the place is an anchor, in base and file alike.
- * Consecutive anchors at the same distance from those of the base are a shift. Each file is read
- * once. Memory is bounded, since larger files have rarer anchors.
+ * are recognised by a rolling hash of 32 bytes that are four apart; there is one hash for each
+ * remainder by four. If the top bits of the hash are zero, the place is an anchor, in base and file
+ * alike. Consecutive anchors that have the same distance to equal anchors of the base make a shift.
+ * Each file is read once. Memory is bounded, as larger files have rarer anchors.
  */
 
-/* Sets the parts of tensors that the base has only in other pieces; returns the number of tensors.
- * The base must outlive the members. */
+/* Sets the parts of tensors that the base has only in other pieces. Returns the number of such
+ * tensors. The base must outlive the members. */
 size_t find_parts(struct members *m, const lmc_base *base);
 
 /* The same for files without tensors. *code: an exit code */

@@ -2,14 +2,13 @@
 #include "members.h"
 
 #include "../../formats/torch.h"
-#include "../input/options.h"
 
 struct parts {
     lmc_base_part *list;
     size_t n, room;
 };
 
-/* path NULL: the base has nothing of it. */
+/* path NULL: the base does not have these bytes. */
 static void add_part(struct parts *p, const char *path, const char *name, uint64_t offset,
                      uint64_t size)
 {
@@ -22,9 +21,9 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
     part->size = size;
 }
 
-/* -- tensors that are cut otherwise -- */
+/* -- tensors that are cut differently -- */
 
-/* Rows [begin, end) of the tensor that the first size bytes of the name tell of. */
+/* Rows [begin, end) of a whole tensor, whose name is the first `size` bytes of tensor->name. */
 struct rows {
     const lmc_tensor *tensor;
     const char *path;
@@ -43,7 +42,7 @@ static int describe_rows(struct rows *r, const lmc_tensor *t, const char *path)
         r->begin = 0;
         r->end = t->shape[0];
     }
-    r->bytes = t->size / t->shape[0]; /* not 0: the tensor has bytes */
+    r->bytes = t->size / t->shape[0]; /* no division by 0: the tensor has bytes */
     return r->end - r->begin == t->shape[0] && r->bytes * t->shape[0] == t->size;
 }
 
@@ -61,7 +60,7 @@ static int compare_rows(const void *a, const void *b)
     return order ? order : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Both are of the same tensor, by its dtype and all but its first dimension. */
+/* Whether both are rows of the same tensor, by name, dtype and all but the first dimension. */
 static int is_same_tensor(const struct rows *x, const struct rows *y)
 {
     const lmc_tensor *t = x->tensor, *u = y->tensor;
@@ -89,7 +88,7 @@ static struct all_rows list_rows(const lmc_base *base)
     return all;
 }
 
-/* The first that may have rows behind r->begin: the last that begins there or before. */
+/* The first that may have rows from r->begin on: the last that begins there or before. */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
     size_t low;
@@ -101,7 +100,7 @@ static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
     return low;
 }
 
-/* Whether the base has the very tensor, in whatever file. first: see find_first_rows */
+/* Whether the base has exactly this tensor, in any file. first: see find_first_rows */
 static int is_in_base(const struct all_rows *all, size_t first, const struct rows *r)
 {
     for (size_t i = first; i < all->n && compare_stems_of_rows(&all->list[i], r) == 0; i++) {
@@ -114,7 +113,7 @@ static int is_in_base(const struct all_rows *all, size_t first, const struct row
     return 0;
 }
 
-/* Adds the parts of r that the base has; none, if it has the very tensor, or nothing of it. */
+/* Adds the parts of r that the base has; none if it has exactly this tensor, or nothing of it. */
 static void cut_rows(struct parts *p, const struct all_rows *all, const struct rows *r)
 {
     const size_t n = p->n, first = find_first_rows(all, r);
@@ -155,7 +154,7 @@ size_t find_parts(struct members *m, const lmc_base *base)
     free(all.list);
     free(m->parts);
     m->parts = p.list;
-    for (size_t i = 0; i < m->n; i++) /* the list moves no more */
+    for (size_t i = 0; i < m->n; i++) /* the list is complete: pointers to it stay valid */
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             lmc_tensor *t = &m->list[i].tensors[k];
             t->base_parts = t->n_base_parts ? m->parts + at : NULL;
@@ -166,34 +165,34 @@ size_t find_parts(struct members *m, const lmc_base *base)
 
 /* -- files that are no container -- */
 
-/* A smaller file gains less than it costs to look. */
+/* For smaller files the search is not worth it. */
 #define MIN_SHIFTED_SIZE ((uint64_t)4096)
 #define WINDOW ((size_t)1 << 20)
-/* What the hash of a place is of: so many bytes, so far apart. */
+/* The hash of a place covers N_HASHED bytes that are STEP apart. */
 enum { STEP = 4, N_HASHED = 32 };
-/* Anchors: one of 2^bits places has one; at most 2^20 are kept. */
+/* One of 2^bits places is an anchor; at most 2^20 anchors are kept. */
 enum { MIN_BITS = 7, MAX_LOG2_ANCHORS = 20 };
-/* So many anchors in a row must agree before they are believed. */
+/* So many consecutive anchors must agree to make a shift. */
 enum { ENOUGH = 3 };
-/* A file of more shifts than this is not like the base. */
+/* A file with more shifts than this is not like the base. */
 #define MAX_SHIFTS ((size_t)1 << 16)
 
-/* Bytes of a file: of the base, or of a member. */
+/* The bytes of a file of the base, or of a member. */
 struct bytes {
     enum lmc_status (*read)(void *user, size_t number, uint64_t offset, void *dst, size_t size);
     void *user;
     size_t number;
     uint64_t size;
-    const char *path; /* of the base */
+    const char *path; /* in the base */
 };
 
 struct anchor {
     uint32_t hash;
-    uint64_t place; /* behind its last byte; 0: none */
+    uint64_t place; /* offset behind its last byte; 0: none */
 };
 
 struct anchors {
-    struct anchor *list; /* open addressing */
+    struct anchor *list; /* a hash table with open addressing */
     size_t mask, n;
     unsigned bits;
 };
@@ -211,9 +210,9 @@ static const uint32_t *byte_numbers(void)
     return numbers;
 }
 
-/* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or what reading or found()
- * has returned. In a stretch of equal bytes every place or none has one: those whose neighbour of
- * the same remainder has one are none. */
+/* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or the error of reading. A
+ * place is no anchor if its hash has zero bits like the hash before it: else every place in a run
+ * of equal bytes might be one. */
 static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
                                     void (*found)(void *user, uint32_t hash, uint64_t place),
                                     void *user)
@@ -226,7 +225,7 @@ static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
         const size_t n = b->size - at < WINDOW ? (size_t)(b->size - at) : WINDOW;
         status = b->read(b->user, b->number, at, window, n);
         for (size_t i = 0; i < n && status == LMC_OK; i++) {
-            uint32_t *const h = &hashes[i % STEP]; /* WINDOW is a multiple */
+            uint32_t *const h = &hashes[i % STEP]; /* as WINDOW is a multiple of STEP */
             const uint32_t before = *h;
             *h = (*h << 1) + numbers[window[i]];
             if (*h >> (32 - bits) == 0 && before >> (32 - bits) != 0 &&
@@ -246,7 +245,7 @@ static struct anchor *look_up(const struct anchors *a, uint32_t hash)
     return &a->list[i];
 }
 
-/* Of equal ones the first stays. */
+/* Keeps an anchor of the base; of those with equal hashes, the first. */
 static void keep_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct anchors *a = (struct anchors *)user;
@@ -259,7 +258,7 @@ static void keep_anchor(void *user, uint32_t hash, uint64_t place)
 
 /* -- shifts -- */
 
-/* From `start` of the file on, it has what the base has `shift` bytes further on. */
+/* Bytes [start, end) of the file are like those that the base has `shift` bytes further on. */
 struct shift {
     uint64_t start, end;
     int64_t shift;
@@ -269,12 +268,12 @@ struct shifts {
     const struct anchors *anchors;
     struct shift *list;
     size_t n, room;
-    /* what may become the next one */
+    /* what may become the next shift */
     struct shift next;
     unsigned n_agreed;
 };
 
-/* An anchor of the file: it is of the shift at hand, or tells of another one. */
+/* Handles an anchor of the file: it belongs to the present shift, or may begin another one. */
 static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct shifts *s = (struct shifts *)user;
@@ -298,7 +297,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     s->n_agreed = 0;
 }
 
-/* Bytes that a border is looked for in. */
+/* Bytes in which a border is searched. */
 #define MAX_BORDER ((size_t)1 << 16)
 
 static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)
@@ -306,7 +305,7 @@ static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size
     return b->read(b->user, b->number, at, dst, size) == LMC_OK;
 }
 
-/* Sets agrees[i] where byte i of those at `at` is what the base has there. */
+/* Sets agrees[i] to 1 if byte at + i of the file is what the base has `shift` bytes further on. */
 static void compare_shifted(unsigned char *agrees, const struct bytes *file,
                             const struct bytes *base, uint64_t at, size_t size, int64_t shift)
 {
@@ -323,7 +322,7 @@ static void compare_shifted(unsigned char *agrees, const struct bytes *file,
     free(mine);
 }
 
-/* Where most bytes agree: those before by the first shift, those behind by the second. */
+/* Where most bytes agree with the base, if the first shift ends and the second begins there. */
 static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {
@@ -349,7 +348,7 @@ static uint64_t find_border(const struct bytes *file, const struct bytes *base,
 
 /* -- parts -- */
 
-/* What lies within the base of [start, end) of the file, by that shift; around it, nothing. */
+/* Adds [start, end) of the file, by that shift. Bytes outside of the base have no path. */
 static void add_shifted(struct parts *p, const struct bytes *base, uint64_t start, uint64_t end,
                         int64_t shift)
 {
@@ -363,7 +362,7 @@ static void add_shifted(struct parts *p, const struct bytes *base, uint64_t star
     add_part(p, NULL, NULL, 0, end - to);
 }
 
-/* The parts of the file; none: it stands where it stands in the base, or is not like it. */
+/* Makes the parts of the file; none if its only shift is 0, or it is not like the base. */
 static void make_parts(struct parts *p, const struct bytes *file, const struct bytes *base,
                        const struct shifts *s)
 {
@@ -373,7 +372,7 @@ static void make_parts(struct parts *p, const struct bytes *file, const struct b
         const uint64_t end =
             i + 1 < s->n ? find_border(file, base, &s->list[i], &s->list[i + 1]) : file->size;
         if (end <= start) continue;
-        if (i == 0 && s->list->shift != 0) { /* its beginning may stand where it stood */
+        if (i == 0 && s->list->shift != 0) { /* its beginning may have shift 0 */
             const struct shift none = {0, 0, 0};
             start = find_border(file, base, &none, s->list);
             add_shifted(p, base, 0, start, 0);
@@ -401,7 +400,7 @@ static void find_shifted_parts(struct parts *p, const struct bytes *file, const 
     free(s.list);
 }
 
-/* The base's file of that path, or its only one if the member is alone. */
+/* The base's file of that path; or the only file of the base, for a single member. */
 static const lmc_file *find_base_file(const lmc_base *base, const struct members *m,
                                       const struct member *member, size_t *number)
 {

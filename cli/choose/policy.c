@@ -5,7 +5,7 @@
 
 #define MAX_POLICY_SIZE ((size_t)1 << 20)
 
-/* where: "--quant", or the file and line. fault: NULL if there is none */
+/* where: "--quant", or file and line. fault: NULL: none */
 static int report_fault(const char *where, const char *text, const char *fault)
 {
     if (!fault) return CODE_OK;
@@ -17,7 +17,7 @@ int add_rule(struct policy *p, const char *text)
     return report_fault("--quant", text, parse_rule(p, text));
 }
 
-/* The text, with a zero behind it, is cut into lines. path: for messages */
+/* Cuts the text, which ends with a zero, into lines, and adds them. path: for messages */
 static int parse_policy(struct policy *p, char *text, const char *path)
 {
     char *where = (char *)resize(NULL, strlen(path) + 32, 1);

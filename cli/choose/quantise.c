@@ -7,25 +7,25 @@
 #include "../input/archive.h"
 #include "../input/options.h"
 
-/* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
+/* -- pairs of moments: their names, or paths and names, differ only in the words for moments -- */
 
 struct stem {
-    char *text; /* the name without that; of a file so called, path and name without */
-    char *home; /* the path without that, if it is no part of the text */
+    char *text; /* the name without that word; or path and name, if the word is in the path */
+    char *home; /* the path without that word, if it is not in `text` */
     struct choice *choice;
 };
 
-/* The text, where at stands in it, without the word there. */
+/* A copy of text without the word that is at `at`. */
 static char *cut_word(const char *text, const char *at, const char *word, const char *kind)
 {
     size_t before = (size_t)(at - text), size = strlen(text) + strlen(kind) + 2;
     char *cut = (char *)resize(NULL, size, 1);
     snprintf(cut, size, "%.*s\1%s%s", (int)before, text, kind,
-             at + strlen(word)); /* \1: no name that is written holds it */
+             at + strlen(word)); /* \1: names do not have it */
     return cut;
 }
 
-/* Of the files of each rank, "rank_0/exp_avg" and "rank_0/exp_avg_sq" have one. */
+/* The same for the paths of both moments: for "rank_0/exp_avg" and "rank_0/exp_avg_sq". */
 static char *find_home(const char *path, const char *word, const char *kind)
 {
     const char *at = find_word(path, word);
@@ -61,7 +61,7 @@ static int compare_stems(const void *a, const void *b)
                                                    : x->choice->member > y->choice->member;
 }
 
-/* Of one stem: the second moment of the same home, else the only one there is. */
+/* Finds the second moment, among those of one text: the one of the same home, else the only one. */
 static void find_second(struct stem *first, struct stem *list, size_t n)
 {
     struct choice *found = NULL;
@@ -80,7 +80,7 @@ static void find_second(struct stem *first, struct stem *list, size_t n)
     found->partner = first->choice;
 }
 
-/* list: all moments that were found by the words for them */
+/* list: all moments, which were found by their names */
 static void pair_moments(struct stem *list, size_t n)
 {
     if (n) qsort(list, n, sizeof *list, compare_stems);
@@ -98,7 +98,7 @@ static void pair_moments(struct stem *list, size_t n)
     }
 }
 
-/* Finds by names what each tensor is, and pairs of moments, for all choices. */
+/* Finds by names, for all choices, the role of each tensor, and pairs of moments. */
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
@@ -123,7 +123,7 @@ static void set_reason(struct choice *c, const char *text)
     c->reason = copy_text(text);
 }
 
-/* Whether the second moment will be at hand where the first is decoded; *why not. */
+/* Whether the second moment can be read when the first is decoded. *why: the reason if not. */
 static int can_use_second(const struct choice *c, const struct members *m, const char **why)
 {
     if (!c->partner) *why = "no second moment was found";
@@ -159,7 +159,7 @@ size_t choose_all(struct members *m, int can_refer)
 
 /* -- quantizers -- */
 
-/* A tensor among the members, for lmc_source. */
+/* A tensor of a member, read as an lmc_source. */
 struct elements {
     struct members *members;
     const struct choice *choice;
@@ -174,16 +174,13 @@ static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, siz
 
 static lmc_source make_elements(struct elements *e, struct members *m, const struct choice *c)
 {
-    lmc_source elements;
+    const lmc_source elements = {read_elements, e, c->tensor->size};
     e->members = m;
     e->choice = c;
-    elements.read_at = read_elements;
-    elements.user = e;
-    elements.size = c->tensor->size;
     return elements;
 }
 
-/* What is known of its quantizer; is_lossless, if it has none. */
+/* Information about its quantizer; if it has none, is_lossless is set. */
 static lmc_quantizer_info get_info(const struct choice *c)
 {
     lmc_quantizer_info info = {0};
@@ -194,7 +191,7 @@ static lmc_quantizer_info get_info(const struct choice *c)
 
 int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
 
-/* why: not with the second moment; "" where that is not the question */
+/* why: the reason for not using the second moment; "" if there is no question of that */
 static void explain_quantizer(struct choice *c, const char *why)
 {
     lmc_quantizer_info info = get_info(c);
@@ -233,7 +230,7 @@ static int fit_quantizer(struct choice *c, struct members *m)
     int has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
     set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
     if (has_second) {
-        options.second = c->partner->quantizer; /* or none: that is exact */
+        options.second = c->partner->quantizer; /* NULL: that one is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);
     }
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
@@ -255,7 +252,7 @@ void attach_quantizer(lmc_tensor *t, struct choice *c)
 
 /* -- tensors that were quantised, restored, and have not changed since -- */
 
-/* The bytes of a member, front to back, as lmc_stream has it. */
+/* The bytes of a member from front to back, read as an lmc_stream. */
 struct member_stream {
     struct members *members;
     size_t number;
@@ -281,7 +278,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
 
-/* Once for all tensors: most bases have none, and a base may have as many tensors as there are. */
+/* Lists them once: most bases have none, and searching the whole base for each tensor is slow. */
 static void list_lossy(struct members *m)
 {
     m->are_lossy_known = 1;
@@ -289,7 +286,7 @@ static void list_lossy(struct members *m)
         const lmc_file *f = m->base->get_file(m->base->user, i);
         for (size_t k = 0; f && k < f->n_tensors; k++) {
             if (f->tensors[k].loss.generation == 0) continue;
-            if ((m->n_lossy & (m->n_lossy - 1)) == 0) /* it doubles */
+            if ((m->n_lossy & (m->n_lossy - 1)) == 0) /* a power of two: the room doubles */
                 m->lossy =
                     (const lmc_tensor **)resize(m->lossy, 2 * m->n_lossy + 1, sizeof *m->lossy);
             m->lossy[m->n_lossy++] = &f->tensors[k];
@@ -298,7 +295,7 @@ static void list_lossy(struct members *m)
     if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, compare_named);
 }
 
-/* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */
+/* Sets t->loss if the base has the same tensor quantised: then it must not be quantised again. */
 static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;
@@ -361,15 +358,6 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
     end_json(w, '}');
 }
 
-static size_t count_quantised(const struct members *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            n += (size_t)is_quantised(&m->list[i].choices[k]);
-    return n;
-}
-
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
     const struct policy *policy = m->o->policy;
@@ -401,7 +389,10 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 
 void say_of_quantised(const struct members *m, const char *name)
 {
-    if (is_lossy(m->o->policy) && count_quantised(m) == 0)
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            if (is_quantised(&m->list[i].choices[k])) return;
+    if (is_lossy(m->o->policy))
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

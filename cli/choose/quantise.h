@@ -1,8 +1,8 @@
 /* quantise.h - quantizers for the tensors that rules select
  * SPDX-License-Identifier: MIT
  *
- * A quantizer is found just before the file of its tensor is written; of the tensor itself only
- * pieces are in memory.
+ * A quantizer is found just before the file of its tensor is written. Only pieces of the tensor are
+ * in memory.
  */
 #pragma once
 
@@ -12,32 +12,32 @@
 struct choice;
 struct members;
 
-/* Sets what the rules say of each tensor. can_refer: the output is a file, which can be read again.
- * Returns how many are to be quantised. */
+/* Applies the rules to all tensors. can_refer: the output is a file, which can be read again.
+ * Returns how many tensors are to be quantised. */
 size_t choose_all(struct members *m, int can_refer);
 
 /* Whether the tensor is coded by a quantizer that loses something. */
 int is_quantised(const struct choice *c);
 
-/* Has the tensor coded with its quantizer. */
+/* Sets t so that it is coded with its quantizer. */
 void attach_quantizer(lmc_tensor *t, struct choice *c);
 
-/* Of the member of that number, which is written next. */
+/* Finds the quantizers for the member of that number, which is written next. */
 int fit_quantizers(struct members *m, size_t number);
 
 /* Key of the metadata: the rules and what they did, as JSON. */
 #define POLICY_KEY "lmc.policy"
 
-/* What the rules did, to the metadata; nothing, if no rule matched. */
+/* Writes to the metadata what the rules did; nothing if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* Says if rules did nothing, also with -q. */
+/* Reports rules that did nothing, also with -q. */
 void say_of_quantised(const struct members *m, const char *name);
 
-/* -- the rules of --quant and --policy (policy.c); what they say: formats/policy.h -- */
+/* -- the rules of --quant and --policy (policy.c); formats/policy.h describes them -- */
 
-/* Adds a rule. CODE_OK, or CODE_USAGE, reported. */
+/* Adds a rule. Returns CODE_OK, or CODE_USAGE, which was reported. */
 int add_rule(struct policy *p, const char *text);
 
-/* Adds what the file at path says. CODE_OK, or what was reported. */
+/* Adds the rules of the file at path. Returns an exit code; errors are reported. */
 int read_policy(struct policy *p, const char *path);

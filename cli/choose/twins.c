@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/options.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
- * agree and others do not, in a copy that has changed a little, it is still coded against it. */
+ * agree and others do not, the copy has changed a little; it is still coded against the other. */
 #define N_SAMPLES 64u
 
-/* How many places they come from. In a snapshot each costs a block, decoded through its chain. */
+/* At how many places they are. In a snapshot, a block is decoded for each, through its chain. */
 #define N_PLACES 64u
 #define N_PLACES_OF_ARCHIVE 8u
 
-/* A smaller file without tensors is coded with its neighbours, which takes less than a run. */
+/* Smaller files without tensors are coded together, which takes fewer bytes than a run for each. */
 #define MIN_WHOLE_SIZE 16384u
 
-/* If all twins together are smaller, there are none: from pipe to pipe, a snapshot with twins
- * needs a scratch file. */
+/* If all twins together are smaller, none are used, as restoring twins from pipe to pipe needs a
+ * scratch file. */
 #define MIN_TWIN_SIZE 4096u
 
-/* Number of the tensor: a file without tensors, whole. */
+/* As the number of a tensor: a whole file without tensors. */
 #define WHOLE SIZE_MAX
 
-/* A tensor, what it would be if rounded, or a file without tensors. */
+/* A tensor, its rounded copy, or a file without tensors. */
 struct candidate {
     size_t member, tensor;
     enum lmc_conversion conversion;
     const char *dtype;
-    uint64_t size; /* bytes, rounded */
+    uint64_t size; /* bytes, after rounding */
     uint64_t hash; /* of dtype and sample */
-    int is_known;  /* instead, of the tensor's fingerprint */
+    int is_known;  /* the hash is of the tensor's fingerprint instead */
 };
 
 struct candidates {
@@ -76,7 +75,7 @@ static void collect_candidates(struct candidates *c, const struct members *m)
             enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
             if (t->size / lmc_dtype_width(dtype) < N_SAMPLES || t->loss.generation ||
                 (m->list[i].choices && m->list[i].choices[k].is_wanted))
-                continue; /* what is quantised is no longer what it was */
+                continue; /* quantised data is no longer equal */
             add_candidate(c, i, k, t, LMC_CONVERT_NONE);
             if (dtype == LMC_F32) {
                 add_candidate(c, i, k, t, LMC_CONVERT_F32_TO_BF16);
@@ -91,7 +90,7 @@ static lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
     return c->tensor == WHOLE ? &member->whole : &member->tensors[c->tensor];
 }
 
-/* Of the samples: neighbours in the middle, or scattered, somewhere in each part of the tensor. */
+/* The place of sample i: in part i of the tensor; if n_places is 1, in the middle. */
 static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 {
     uint64_t part = n / n_places, size = N_SAMPLES / n_places;
@@ -100,7 +99,7 @@ static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
                              : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
 }
 
-/* Sets the hash, if it is not known. *is_constant: all samples are the same. */
+/* Sets the hash unless it is known. *is_constant: all samples are equal. */
 static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
                             int *is_constant)
 {
@@ -118,7 +117,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
                         sample + i * part, part) != 0)
             return m->code;
         *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
-        if (c->is_known && !*is_constant) /* mostly after one read or two */
+        if (c->is_known && !*is_constant) /* mostly after one or two reads */
             break;
     }
     if (c->is_known) return CODE_OK;
@@ -134,7 +133,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     return CODE_OK;
 }
 
-/* Groups of what may be equal, in order within a group. */
+/* Makes groups of what may be equal, each in the order of the members. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
@@ -160,7 +159,7 @@ static size_t end_of_group(const struct candidates *c, size_t start)
     return (size_t)(t - c->list);
 }
 
-/* Sorts, and drops those that are alone, or among rounded ones only. */
+/* Sorts, and removes groups of one candidate or of rounded ones only. */
 static void drop_lonely(struct candidates *c)
 {
     size_t n = 0;
@@ -186,7 +185,7 @@ static int compare_places(const void *a, const void *b)
     return (int)x->conversion - (int)y->conversion;
 }
 
-/* Where no rounded ones are candidates, the index of the snapshot tells which tensors are equal. */
+/* If a group has no rounded candidates, the snapshot's fingerprints tell which are equal. */
 static void take_fingerprints(struct candidates *c, const struct members *m)
 {
     for (size_t start = 0, end; start < c->n; start = end) {
@@ -203,7 +202,7 @@ static void take_fingerprints(struct candidates *c, const struct members *m)
     drop_lonely(c);
 }
 
-/* First by size alone, then by one read of each, then by many; read from front to back. */
+/* First by size, then by one read of each, then by many. Reads are in the order of the files. */
 static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
@@ -223,8 +222,8 @@ static int find_groups(struct candidates *c, struct members *m)
     return CODE_OK;
 }
 
-/* The master of a copy in its group, [start, end) of the candidates: one of the same name, else
- * any. NULL: there is none. is_ordered: only one that is stored earlier and is no twin itself. */
+/* The master of a copy in its group, candidates [start, end): the one of the same name, else any.
+ * NULL: none. is_ordered: only one that is stored earlier and is no twin itself. */
 static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end,
                                            const struct candidate *copy, const struct members *m,
                                            int is_ordered)
@@ -244,13 +243,13 @@ static const struct candidate *find_master(const struct candidates *c, size_t st
 /* -- order -- */
 
 struct edge {
-    size_t from, to; /* a member that has copies, one that has their masters */
+    size_t from, to; /* a member with copies, and one with their masters */
 };
 
 struct ordering {
     struct edge *edges; /* sorted */
     size_t n_edges, room;
-    size_t *rank; /* of each member; SIZE_MAX: not yet known */
+    size_t *rank; /* of each member; SIZE_MAX: not known yet */
     size_t n;
 };
 
@@ -271,18 +270,18 @@ static void add_edge(struct ordering *o, size_t from, size_t to)
     added->to = to;
 }
 
-/* The members that a member needs, then itself; in a circle, whatever comes first. */
+/* Ranks the members that a member needs, then the member itself. In a loop, any order. */
 static void rank_member(struct ordering *o, size_t member)
 {
     size_t low;
     FIND_FIRST(low, o->n_edges, o->edges[low].from < member);
-    o->rank[member] = SIZE_MAX - 1; /* in work */
+    o->rank[member] = SIZE_MAX - 1; /* being ranked */
     for (; low < o->n_edges && o->edges[low].from == member; low++)
         if (o->rank[o->edges[low].to] == SIZE_MAX) rank_member(o, o->edges[low].to);
     o->rank[member] = o->n++;
 }
 
-/* A first moment is coded with the second. */
+/* A first moment is coded with the second one, which must come earlier. */
 static void add_edges_of_pairs(struct ordering *o, const struct members *m)
 {
     for (size_t i = 0; i < m->n && m->has_pairs; i++)
@@ -293,7 +292,7 @@ static void add_edges_of_pairs(struct ordering *o, const struct members *m)
         }
 }
 
-/* Moves members with masters before their copies, second moments before the first; no others. */
+/* Moves members with masters before their copies, and second moments before first ones. */
 static void order_masters(struct members *m, struct candidates *c)
 {
     struct ordering o = {0};
@@ -336,7 +335,7 @@ static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *
     tensor_of(m, copy)->twin = twin;
 }
 
-/* Equal tensors repeat their master, or the first one stored. */
+/* Makes equal tensors twins of their master, or of the first one stored. */
 static void pair_group(struct members *m, const struct candidates *c, size_t start, size_t end)
 {
     const struct candidate *first = NULL;
@@ -358,7 +357,7 @@ int find_twins(struct members *m)
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);
         for (int is_master = 1; is_master >= 0;
-             is_master--) /* masters that are twins themselves are none */
+             is_master--) /* F32 first: a master that is a twin is not used */
             for (size_t start = 0, end; start < c.n; start = end) {
                 end = end_of_group(&c, start);
                 if ((strcmp(c.list[start].dtype, "F32") == 0) == is_master)

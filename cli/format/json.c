@@ -15,7 +15,7 @@ void init_json_writer(struct json_writer *w, FILE *f, size_t flags)
     w->is_first = 1;
 }
 
-/* Takes it over. What fails is writing, which shows at the end. */
+/* Takes ownership of value. A write error shows when the FILE is flushed or closed. */
 static void write_value(const struct json_writer *w, json_t *value)
 {
     check_memory(value);
@@ -35,7 +35,7 @@ static json_t *make_string(const char *text, size_t size)
     return string;
 }
 
-/* The layout is jansson's. */
+/* Begins a line as jansson does. */
 static void start_line(const struct json_writer *w)
 {
     if (w->flags & JSON_INDENT(JSON_MAX_INDENT)) fprintf(w->f, "\n%*s", (int)w->depth, "");

@@ -1,13 +1,13 @@
 /* print.h - names and numbers on standard output
  * SPDX-License-Identifier: MIT
  *
- * Names come from files: what a terminal would obey, or hide, is escaped (formats/printable.h).
+ * Names come from files, so what a terminal would obey or hide is escaped (formats/printable.h).
  */
 #pragma once
 
 #include "../sys/platform.h"
 
-/* 100 for a part of nothing. */
+/* 100 * part / whole; 100 if whole is 0. */
 double percent(uint64_t part, uint64_t whole);
 
 /* "1.4 MB"; text has SIZE_TEXT bytes or more. */
@@ -17,24 +17,23 @@ void format_size(char *text, size_t cap, uint64_t size);
 /* "[3,4]", cut to fit; LMC_MAX_RANK * 21 + 3 bytes are enough for any shape. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
-/* Like printf(), but all that is printed is escaped, except a line feed at the end of the
- * format. */
+/* Like printf(), but escapes its whole output, except a line feed at the end of the format. */
 LIKE_PRINTF(1, 2) void print(const char *format, ...);
 
 /* -- numbers in hexadecimal digits -- */
 
-/* text: of 2 * size + 1 bytes, which is returned */
+/* Returns text, which needs 2 * size + 1 bytes. */
 char *format_hex(char *text, const void *data, size_t size);
 
-/* Reads a fingerprint that format_hex() has written; 0: text is something else. */
+/* Parses a fingerprint that format_hex() has written. 0: text is none. */
 int parse_fingerprint(uint8_t *fingerprint, const char *text);
 
 /* -- lists of lmc_tensor (tensors.c) -- */
 
-/* A copy in one piece of memory, strings and shapes included; NULL for none. */
+/* A copy, with strings and shapes, in one piece of memory; NULL if n is 0. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
 
-/* Same dtype, size and shape. */
+/* Whether both have the same dtype, size and shape. */
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
 
 void sort_by_path(const lmc_file **list, size_t n);
@@ -42,7 +41,7 @@ void sort_by_path(const lmc_file **list, size_t n);
 /* The files in the order of their paths. To be freed. */
 const lmc_file **sort_files(const lmc_base *files);
 
-/* For messages and JSON. */
+/* The name of the loss's measure, for messages and JSON. */
 const char *name_measure(const lmc_loss *loss);
 
 /* How many tensors of the file were quantised. */

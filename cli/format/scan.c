@@ -30,7 +30,7 @@ void scan_begin(struct scan *s, enum lmc_dtype dtype)
     s->width = lmc_dtype_width(dtype);
 }
 
-/* width and rotate are constants where this is called */
+/* width and rotate are constants in all calls */
 static inline uint64_t scan_bytes(struct scan *s, const unsigned char *e, size_t size,
                                   unsigned width, unsigned rotate, unsigned sign_of_zero)
 {
@@ -87,7 +87,7 @@ unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENT
     return n;
 }
 
-/* The logarithm to base 2 of x >= 1, to some 1e-15: so the mathematical library is not needed. */
+/* The logarithm to base 2 of x >= 1, with an error of about 1e-15; so libm is not needed. */
 static double find_log2(double x)
 {
     double whole = 0, t, power, sum = 0;
@@ -112,7 +112,7 @@ unsigned widen_width(enum lmc_dtype dtype)
     return is_byte ? 1 : dtype == LMC_BF16 || dtype == LMC_F16 ? 2 : 0;
 }
 
-/* The highest exponent means infinity or NaN, but in F8_E4M3: there only its last mantissa is NaN.
+/* The highest exponent means infinity or NaN; in F8_E4M3 only the highest mantissa is NaN.
  */
 static uint32_t widen_bits(const struct scan_format *f, unsigned mantissa_bits, uint32_t bits)
 {

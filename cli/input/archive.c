@@ -15,7 +15,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Some bytes of the magic were changed, but not most. */
+/* Whether some bytes of the magic were changed, but not most of them. */
 static int is_nearly(const uint8_t *bytes)
 {
     unsigned n = 0;
@@ -23,7 +23,7 @@ static int is_nearly(const uint8_t *bytes)
     return n >= 5;
 }
 
-/* Reports what is wrong with a snapshot, or with a file that was one before it was sent as text. */
+/* Reports what is wrong with a snapshot, or that a transfer as text has changed it. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
     uint8_t bytes[8];
@@ -91,7 +91,7 @@ int fail_archive(const struct archive *a, enum lmc_status status)
 
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where)
 {
-    if (status == LMC_ERR_READ && a->error == 0) /* a base could not be read, and has said so */
+    if (status == LMC_ERR_READ && a->error == 0) /* reading a base failed, which was reported */
         return a->o->bases->code;
     if (status == LMC_ERR_READ && a->error > 0)
         return fail_errno(a->name, a->error, "cannot read it");
@@ -112,7 +112,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     memset(a, 0, sizeof *a);
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
-    /* a FIFO is not waited for: it is refused below */
+    /* does not wait for a FIFO, which is refused below */
     a->fd = is_dash(path) ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (a->fd < 0 || fstat(a->fd, &a->st) != 0) return fail_errno(a->name, errno, "cannot open it");
     if (S_ISDIR(a->st.st_mode)) return fail(CODE_ERROR, a->name, "is a directory; name a file");
@@ -124,7 +124,7 @@ int open_archive_file(struct archive *a, const char *path, const struct options 
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, a->header, sizeof a->header) == 0 &&
         parse_header(a->header, sizeof a->header, a->wanted, &a->is_delta) != 0)
-        a->is_delta = 0; /* what is wrong with it is found again when it is read */
+        a->is_delta = 0; /* its errors are reported when it is read */
     return CODE_OK;
 }
 
@@ -141,10 +141,7 @@ int open_archive_of_source(struct archive *a, struct source *s, const struct opt
 
 lmc_source source_of_archive(struct archive *a)
 {
-    lmc_source source;
-    source.read_at = read_archive;
-    source.user = a;
-    source.size = archive_size(a);
+    const lmc_source source = {read_archive, a, archive_size(a)};
     return source;
 }
 
@@ -164,7 +161,7 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
     uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_index = 0; /* that is damaged: what is read beside it is the header */
+    int is_delta, is_index = 0; /* what is damaged: is_index: the index, else the header */
     if (status == LMC_OK) return CODE_OK;
     if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)
         is_index = read_at(a->fd, a->start, header, sizeof header) == 0 &&
@@ -192,7 +189,7 @@ enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,
     return lmc_file_identify(&file, alone, bytes, parallel, NULL);
 }
 
-/* The bytes of all of f: whether they are what the index says. */
+/* Checks that data, all bytes of f, is what the index says. */
 static enum lmc_status check_whole_file(const lmc_file *f, void *data)
 {
     lmc_memory memory;
@@ -249,6 +246,25 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
             status = LMC_ERR_CORRUPT;
     }
     return status;
+}
+
+int copy_counted(const struct archive *a, size_t file_number, unsigned char *window,
+                 struct outlet *out, int is_counted)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, file_number);
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < f->size;) {
+        const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
+        const enum lmc_status status = read_counted(a, file_number, at, window, size);
+        if (status != LMC_OK) return fail_damage(a, status, file_number, at);
+        crc = lmc_crc32c(crc, window, size);
+        if (outlet_write(out, window, size)) return CODE_ERROR;
+        at += size;
+        if (is_counted) progress_add(size);
+    }
+    return f->kind == LMC_FILE_DIRECTORY || crc == f->crc
+               ? CODE_OK
+               : fail_damage(a, LMC_ERR_CHECKSUM, file_number, 0);
 }
 
 lmc_snapshot_info snapshot_info(const lmc_reader *reader)

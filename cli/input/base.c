@@ -5,7 +5,6 @@
 #include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
 
 /* -- a base of files -- */
 
@@ -23,7 +22,7 @@ static void forget_base_files(struct base *b)
     b->n_files = 0;
 }
 
-/* The base itself, then its views; NULL: no more. */
+/* The next of: the base itself, then its views; NULL: no more. */
 static struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
@@ -48,17 +47,15 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
     return 0;
 }
 
-/* b: the argument; the file belongs to one of its views */
+/* b: the argument. The file belongs to it or to one of its views. */
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
                               const struct options *o)
 {
-    lmc_stream stream;
+    const lmc_stream stream = {read_stream, s};
     struct stat st;
     f->file.tensors = f->tensors = copy_tensors(f->file.tensors, f->file.n_tensors);
     container_free(&s->container);
     if (take_known_fingerprints(b, f)) return CODE_OK;
-    stream.read = read_stream;
-    stream.user = s;
     progress_start(s->name, s->size);
     enum lmc_status status = lmc_file_identify(&f->file, f->tensors, &stream, &o->parallel, NULL);
     progress_clear();
@@ -69,7 +66,7 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
-/* Owns full from now on. */
+/* Adds a file to the base, which owns full from now on. */
 static struct base_file *add_base_file(struct base *b, const char *path, char *full,
                                        const struct stat *st)
 {
@@ -82,13 +79,13 @@ static struct base_file *add_base_file(struct base *b, const char *path, char *f
     return f;
 }
 
-/* How files become files of a base, or of something that is read like one. */
+/* How files are added to a base, or to something that is read like a base. */
 struct taking {
-    const struct base *owner; /* the argument, of which the base may be a view; NULL: nothing is
-                                      identified */
+    const struct base *owner;      /* the argument; the base may be a view of it; NULL: identify
+                               * nothing */
     const struct listing *entries; /* of the argument; a single file has the empty path */
-    const lmc_file *const *found;  /* the file of each entry, NULL: none; or NULL: look */
-    int is_strict;                 /* a single file must be what its name says, or is plain bytes */
+    const lmc_file *const *found;  /* the file of each entry, or NULL; found NULL: parse */
+    int is_strict;                 /* a single file must be what its name says */
 };
 
 static int take_file(struct base *b, const struct taking *t, size_t i, const struct options *o)
@@ -149,7 +146,7 @@ static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset
 static int take_files(struct base *b, const struct taking *t, const struct options *o)
 {
     int code = CODE_OK;
-    forget_base_files(b); /* left from the input before this one */
+    forget_base_files(b); /* left from the input before */
     for (size_t i = 0; i < t->entries->n && code == CODE_OK; i++)
         if (t->found ? t->found[i] != NULL : is_stored(&t->entries->entries[i], t->entries))
             code = take_file(b, t, i, o);
@@ -174,14 +171,15 @@ static int take_base_files(struct base *b, int is_identified, int is_strict,
     return code;
 }
 
-/* Checks that the files that were read are those that were identified. */
+/* Checks that the files of all views have not changed since they were identified. */
 static int check_base(const struct base *b)
 {
     struct stat st;
-    for (size_t i = 0; i < b->n_files; i++)
-        if (b->files[i].file.kind == LMC_FILE_REGULAR &&
-            (stat(b->files[i].full, &st) != 0 || !same_state(&st, &b->files[i].st)))
-            return fail_changed(b->files[i].full);
+    for (const struct base *view = b; view; view = next_view(b, view))
+        for (const struct base_file *f = view->files; f < view->files + view->n_files; f++)
+            if (f->file.kind == LMC_FILE_REGULAR &&
+                (stat(f->full, &st) != 0 || !same_state(&st, &f->st)))
+                return fail_changed(f->full);
     return CODE_OK;
 }
 
@@ -196,17 +194,13 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    if (b->replica.is_made) {
-        const uint64_t start = b->replica.starts[number];
-        const int error = read_at(b->replica.fd, start + offset, dst, size);
-        if (error) b->all->code = fail_replica(error < 0 ? EIO : error);
-        return error ? LMC_ERR_READ : LMC_OK;
-    }
+    if (b->replica.is_made)
+        return read_replica(&b->replica, number, offset, dst, size, &b->all->code);
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
-        /* otherwise the fault is in its own base */
+        /* else its own base is at fault */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
     }
@@ -265,9 +259,9 @@ int identify_base_as(struct base *b, int is_strict, const struct options *o)
 
 int identify_base(struct base *b, const struct options *o) { return identify_base_as(b, 1, o); }
 
-/* -- files by the tables of a delta -- */
+/* -- files, identified by the tables of a delta -- */
 
-/* The number of the first of the sorted files whose path is not less. */
+/* Of the sorted files, the number of the first whose path is not less. */
 static size_t search_path(const lmc_file *const *files, size_t n, const char *path)
 {
     size_t i;
@@ -296,7 +290,7 @@ int match_entries(const struct listing *l, const lmc_file *const *files, size_t 
         const size_t at = search_path(files, n, e->path);
         found[i] = NULL;
         const int is_there = at < n && strcmp(files[at]->path, e->path) == 0;
-        if (!is_stored(e, l) && !(e->is_file && is_there)) continue; /* a link is followed */
+        if (!is_stored(e, l) && !(e->is_file && is_there)) continue; /* links are followed */
         if (is_there) {
             const int is_directory = files[at]->kind == LMC_FILE_DIRECTORY;
             if (is_directory != e->is_directory || (!is_directory && files[at]->size != e->size))
@@ -328,8 +322,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct opti
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
     sort_by_path(files, n);
     if (code == CODE_OK && match_entries(&l, files, n, found)) {
-        view = (struct base *)resize(NULL, 1, sizeof *view);
-        memset(view, 0, sizeof *view);
+        view = (struct base *)zeroed(1, sizeof *view);
         view->name = b->name;
         view->all = b->all;
         code = take_files(view, &t, o);
@@ -360,7 +353,7 @@ struct base *find_view(struct base *b, struct archive *delta, const struct optio
     return NULL;
 }
 
-/* -- making it ready -- */
+/* -- making a base ready -- */
 
 /* The base of an open delta. */
 static int find_next(struct archive *a, struct base **base, const struct options *o)
@@ -377,7 +370,7 @@ static int find_next(struct archive *a, struct base **base, const struct options
     return code;
 }
 
-/* Closes what a link has open that is not needed now. */
+/* Closes what a link has open while it is not needed. */
 static void put_away(struct base *b)
 {
     free_replica(&b->replica);
@@ -397,8 +390,8 @@ static int open_again(struct archive *a)
     return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
 }
 
-/* From now on b does not read the links below it. Other links may have prepared some of these for
- * themselves: so only links of this walk are put away. */
+/* Restores b to a scratch file, so that it does not read the links below it any more. Only links of
+ * this walk are closed: others may be in use by other deltas. */
 static int replace_links(struct base *b)
 {
     int code = make_replica(&b->replica, &b->archive);
@@ -415,7 +408,7 @@ static int replace_links(struct base *b)
     return code;
 }
 
-/* Prepares an identified link; below is ready (NULL: it needs none). */
+/* Prepares an identified link. below: its base, which is ready; NULL: it needs none. */
 static int prepare_link(struct base *b, struct base *below)
 {
     int code = CODE_OK;
@@ -438,7 +431,7 @@ static int prepare_link(struct base *b, struct base *below)
     return CODE_OK;
 }
 
-/* Links on the way down. */
+/* The links on the way down. */
 struct walked {
     struct base **list;
     size_t n, room;
@@ -500,7 +493,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 
 /* -- files that are read as if they were a snapshot -- */
 
-/* If it has a name: whether it may be something else than a snapshot. */
+/* Whether it may be something else than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
     return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
@@ -594,12 +587,12 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
     a.fd = -1;
-    if (S_ISREG(s->st.st_mode)) /* then it can tell more */
+    if (S_ISREG(s->st.st_mode)) /* then its index can tell more */
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
         parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
-        a.is_delta = 0; /* restoring it finds the error again */
+        a.is_delta = 0; /* restoring it reports the error */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;
@@ -615,21 +608,13 @@ struct base *add_base(struct bases *bases, const char *name)
     return b;
 }
 
-static int check_views(const struct base *b)
-{
-    int code = CODE_OK;
-    for (const struct base *view = b; view && code == CODE_OK; view = next_view(b, view))
-        code = check_base(view);
-    return code;
-}
-
 int check_bases(const struct options *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)
-        code = check_views(&o->bases->list[i]);
+        code = check_base(&o->bases->list[i]);
     for (const struct base *b = o->bases->found; b && code == CODE_OK; b = b->next_found)
-        code = check_views(b);
+        code = check_base(b);
     return code;
 }
 
@@ -661,4 +646,5 @@ void free_bases(struct bases *bases)
     free_places(&bases->places);
     free((void *)bases->search);
     free(bases->others);
+    memset(bases, 0, sizeof *bases);
 }

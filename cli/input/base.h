@@ -4,8 +4,8 @@
  * A base is a snapshot, a file or a directory. Files are listed as for compressing: so they have
  * the fingerprint of the snapshot that they would become. Tensors are read only when they are
  * needed. A snapshot that is a delta has a base of its own: lmc walks down its chain to a whole
- * snapshot, and makes the links ready from there up (see the states below). To restore a delta, lmc
- * first tries to find the tensors in a base of files by the delta's own tables (F-1 of
+ * snapshot, and makes the links ready from there up (see the states below). To restore a delta
+ * against files, lmc first tries to find their tensors by the delta's own tables (F-1 of
  * foreign-bases.md), which needs no parser.
  *
  *   named ------------> open ----------------> identified -----------> ready
@@ -15,8 +15,8 @@
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: they set
  * the one in struct bases.
  *
- * Where a base is refused, and with which exit code. The library has checks of its own (the table
- * in src/snapshot/origin.h); fail_status() makes 4, CODE_BASE, of their statuses.
+ * What must hold for a base, what checks it, and the exit code if it does not. The library has its
+ * own checks (see src/snapshot/origin.h): fail_status() makes 4, CODE_BASE, of their statuses.
  *
  *   it is a file or a directory                    open_base                      4
  *   lmc apply left it whole                        check_finished                 4
@@ -29,11 +29,11 @@
  *   rebase: the new base does not need the file    prepare_onto                   4
  *   series: it is in the series                    check_chain_of                 4
  *   salvage: none was given                        conclude                       4
- *   apply: deltas follow one another               check_order                    4
+ *   apply: each delta's base is before it               check_order                    4
  *   apply: the target is a base of one of them     find_next                      4
  *   apply: the same paths, kinds, sizes            check_layout                   4
  *   apply: the bytes of each block                 rewrite_target                 4
- *   apply: the target stays what it is             apply_all                      4
+ *   apply: the target does not change             apply_all                      4
  */
 #pragma once
 
@@ -53,39 +53,38 @@ struct options;
 /* Lists the files of a base. */
 int list_base(struct listing *l, const char *name, const struct options *o);
 
-/* Finds for each entry its file in a snapshot, among n sorted by path: found[i], NULL for an entry
- * that is only a parent. Returns 0 if the entries and files do not match. */
+/* Finds the snapshot's file of each entry, among n files sorted by path. found[i]: NULL for an
+ * entry that is only a parent. Returns 0 if entries and files do not match. */
 int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                   const lmc_file **found);
 
-/* -- a damaged base: a copy, the files that it was made from, or what is intact -- */
+/* -- what is read instead of a damaged base: a copy, its source, or its intact blocks -- */
 
 /* Whether both have the same kind, size and tensors. */
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
-/* Whether c, which is made ready here, can be read instead of the damaged snapshot b. */
+/* Whether c can be read instead of the damaged snapshot b. Makes c ready. */
 int can_stand_in(struct base *c, const struct base *b, const struct options *o);
 
-/* For damage without a copy: reads what is intact, block by block. */
+/* If there is no copy of a damaged base: reads its intact blocks. */
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
                             void *dst, size_t size);
 void forget_intact(struct base *b);
 
-/* Reads bytes of that file of b, from b->instead or from what is intact. */
+/* Reads bytes of that file of b, from b->instead or from its intact blocks. */
 enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
                              size_t size);
 
 /* -- a base whose chain is long: its restored files, in a scratch file --
  *
- * Reading a delta reads its base, and so on down: each link takes a descriptor, a reader and a
- * frame of the stack. After MAX_LINKS of them, the last link is restored to a scratch file, and the
- * links below are closed. So a chain may have any length, and takes room for two restored snapshots
- * on the disk.
+ * Reading a delta reads its base, and so on down the chain: each link takes a descriptor, a reader
+ * and a stack frame. After MAX_LINKS links, the last one is restored to a scratch file, and those
+ * below it are closed. So a chain may have any length. It takes room for two restored snapshots.
  *
  *   links   0 1 2 ... 63 | 64 ... 127 | 128        at each | the link is restored to a scratch file
  */
 
-/* The most links that one reader reads through. */
+/* The largest number of links that one reader reads through. */
 #define MAX_LINKS 64
 
 struct replica {
@@ -97,7 +96,9 @@ struct replica {
 /* Restores the snapshot. Its reader must have its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
-int fail_replica(int error);
+/* Reads bytes of one of its files. *code: an exit code; errors are reported. */
+enum lmc_status read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst,
+                             size_t size, int *code);
 
 void free_replica(struct replica *r);
 
@@ -106,28 +107,28 @@ void free_replica(struct replica *r);
 
 struct base_file {
     char *path, *full; /* path: in the snapshot; full: to open it */
-    struct stat st;    /* taken when it was identified */
+    struct stat st;    /* from when it was identified */
     lmc_file file;
-    lmc_tensor *tensors;         /* the file's tensors, identified; or */
-    struct container *container; /* as parsed, not identified; NULL: it has none */
+    lmc_tensor *tensors;         /* the identified tensors; or */
+    struct container *container; /* the parsed ones, not identified; NULL: none */
 };
 
 enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
 
 struct base {
     const char *name;
-    char *own_name; /* the name of one that was found; NULL: the caller owns the name */
+    char *own_name; /* the name, if the base was found; NULL: the caller owns the name */
     struct base *next_found;
     struct bases *all;
     enum base_state state;
-    int is_archive;       /* once it is open: a snapshot (1) or files (0) */
-    int is_known;         /* it was looked at and is an intact snapshot; fingerprint is set */
+    int is_archive;       /* valid once it is open. 1: a snapshot; 0: files */
+    int is_known;         /* an intact snapshot whose fingerprint was read */
     int is_place;         /* a directory that has snapshots in it */
     int is_used;          /* something is coded against it */
-    int is_visited;       /* its own base is being looked for */
-    int is_target;        /* of lmc apply, which can handle a half-written file */
-    int is_damaged;       /* a snapshot: it cannot be read */
-    int is_subject;       /* the file that the user asks about: no copy may replace it */
+    int is_visited;       /* the search for its own base is going on */
+    int is_target;        /* of lmc apply, which may be half applied */
+    int is_damaged;       /* a snapshot that cannot be read */
+    int is_subject;       /* the file that the user wants checked: no copy may replace it */
     struct base *instead; /* if it is damaged: what is read instead (stand_in.c); NULL: nothing */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
@@ -135,26 +136,26 @@ struct base {
     struct archive archive;
     lmc_base by_reader;      /* for an archive: source reads from this */
     struct replica replica;  /* or this, if it has too many links below */
-    lmc_salvage *salvage;    /* or this, when it has turned out to be damaged (read_intact) */
-    size_t n_links;          /* links below that readers pass; this one is not counted */
+    lmc_salvage *salvage;    /* or this, if it is damaged (read_intact) */
+    size_t n_links;          /* links below that are read through, without this one */
     struct base_file *files; /* of a base of files */
     size_t n_files, room;
-    /* A list of views: the same files, identified by the tables of deltas. */
+    /* A list of views: the same files, each identified by the tables of a delta. */
     struct base *views, *next;
-    struct opened opened; /* one of the files */
+    struct opened opened; /* the file that is open */
 };
 
-/* Finds out whether it is an archive, and for a snapshot whether it is a delta. */
+/* Finds out whether it is a snapshot, and whether that is a delta. */
 int open_base(struct base *b, const struct options *o);
 
-/* Finds the fingerprint. For that, files are read. */
+/* Finds the fingerprint, for which files are read. */
 int identify_base(struct base *b, const struct options *o);
 
-/* is_strict: a file must be what its name says, otherwise it is plain bytes. */
+/* is_strict: a file must be what its name says; else a file that is not is plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct options *o);
 
-/* The view of a base of files that the delta needs; NULL: there is none, or *code is set. It is by
- * the delta's tables (F-1), also if the base was identified before by its container (F-2). */
+/* The view of a base of files that is the delta's base; NULL: there is none, or *code is set. It is
+ * identified by the delta's tables (F-1), even if parsing has identified the base before (F-2). */
 struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
@@ -165,48 +166,48 @@ struct base *find_view(struct base *b, struct archive *delta, const struct optio
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct options *o);
 
-/* The base of the delta, by its fingerprint; NULL: there is none, or *code says what was reported.
- * This may give an open delta a reader. The cheapest arguments are tried first: whole snapshots;
- * then files, which must be read; then deltas, which need a base. Then come the snapshots in the
- * places, and the file beside the delta that has the name of its base. A delta whose own base is
- * being looked for is returned if there is no other: prepare_base() reports the loop. */
+/* Finds the base of the delta by its fingerprint; NULL: there is none, or *code is an error that
+ * was reported. It may open a reader for the delta. The cheapest arguments are tried first: whole
+ * snapshots; then files, which must be read; then deltas, which need a base. Then come the
+ * snapshots in the places, and the file beside the delta that has the name of its base. A delta
+ * whose own base is being searched comes last: prepare_base() reports the loop. */
 struct base *find_base(struct archive *delta, const struct options *o, int *code);
 
-/* Another copy of a damaged snapshot, or the files that it was made from, ready to be read. They
- * are looked for among the arguments, in the places, and beside it. NULL: there is none. */
+/* Finds another copy of a damaged snapshot, or the files that it was made from, and makes it ready.
+ * Searches the arguments, the places, and its own directory. NULL: there is none. */
 struct base *find_instead(struct base *b);
 
-/* The base to read an open file with; *base: NULL if it is no delta. */
+/* Finds the base of an open file, and makes it ready. *base: NULL if the file is no delta. */
 int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
 
 /* Makes the base readable; for a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct options *o);
 
-/* Its fingerprint and, if known, its name when the delta was made. The caller frees it. */
+/* Text: fingerprint and, if known, the base's name when the delta was made. The caller frees it. */
 char *describe_base(const uint8_t *wanted, const char *made_with);
 
 /* The name of a base without its directory, for messages; NULL: it has none. The caller frees
  * it. */
 char *name_base(const struct base *b);
 
-/* The base for a new snapshot; NULL: none. */
+/* Chooses the base for a new snapshot; *base NULL: none. */
 int choose_base(const struct base **base, const struct options *o);
 
-/* The base to restore the snapshot that begins at s; NULL: it is no delta. */
+/* Finds the base of the snapshot that begins at s; *base NULL: it is no delta. */
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
-/* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
+/* Adds a base to the arguments, which name must outlive. Pointers to others become invalid. */
 struct base *add_base(struct bases *bases, const char *name);
 
-/* Checks that the bases have not changed since they were identified. Call it before an output gets
- * its final name. */
+/* Checks that no base has changed since it was identified. Call it before an output gets its final
+ * name. */
 int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
 void close_base(struct base *b);
 
 /* Opens path: a snapshot; or a file with tensors, or a directory of such files (then a->plain is
- * not NULL, and p has the files). Only headers are read. Close both in any case, by
+ * not NULL, and p has the files). Reads only headers. Both must be closed even after an error, by
  * close_archive() and close_base(). */
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
                           const struct options *o);
@@ -220,19 +221,19 @@ int protect_plain(const struct base *p, const char *output);
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);
 
-/* Prints where the links of a delta's chain are, from its base down, as far as known without
- * reading them; "missing" for the first that is not found. */
+/* Prints where the links of a delta's chain are, from its base down, as far as headers tell, and
+ * the fingerprint of the first that is not found. */
 void print_chain(struct archive *delta, const struct options *o);
 
-/* Reports the arguments that were not used. all_must_be: each must be needed; otherwise it reports
- * only if none was: when restoring, a user may name more than the chain has. */
+/* Reports the arguments that were not used. all_must_be 0: only if none was used, as a user who
+ * restores may name more bases than the chain has. */
 void say_unused_bases(int all_must_be, const struct options *o);
 
-/* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
- * changed by an output (NULL: none). Bases are the arguments, and every link that was found so far:
- * call it before writing, and again when all is read. may_replace: the restored files may replace a
- * base of files, if the user forces that. */
+/* Checks that no base is removed as a source (NULL: none is removed) or changed by an output (NULL:
+ * none), as its deltas need it. Bases are the arguments, and every link that was found so far: call
+ * it before writing, and again when all is read. may_replace: -f was given, so the restored files
+ * may replace a base of files. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
 
-/* Checks that the source neither is nor holds a link that its own base needs. The base is ready. */
+/* Checks that the source neither is nor contains a link that its base needs. The base is ready. */
 int check_source(const char *source, const struct options *o);

@@ -12,12 +12,12 @@ struct comparison {
     const char *root;
     char *path;
     int fd;
-    int may_lack;   /* files that are gone already are no difference */
-    int may_lose;   /* what is quantised is none either */
-    size_t n_files; /* below the root, that were there */
+    int may_lack;   /* missing files do not count as a difference */
+    int may_lose;   /* nor do quantised tensors */
+    size_t n_files; /* below the root, compared */
     const lmc_file *file;
     uint64_t at;   /* in the file */
-    size_t tensor; /* the first that does not end before */
+    size_t tensor; /* the first that ends behind `at` */
     unsigned char *buffer;
     int code;
 };
@@ -46,7 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, must be equal, or are quantised and need not be. */
+/* How many of the next bytes, at most size, all must be equal (is_exact), or need not be equal. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;
@@ -102,33 +102,28 @@ static enum lmc_status compare_metadata(void *user, const char *key, const void 
     return fail_comparison(c, "has another list of links");
 }
 
-/* Symbolic links; a hard one was compared as a file. */
+/* Compares symbolic links. Hard links were compared as files. */
 static int compare_links(struct comparison *c)
 {
     char target[65536];
-    for (size_t i = 0; i < c->links.n; i++) {
+    for (size_t i = 0; i < c->links.n && c->code == CODE_OK; i++) {
         const struct link *l = &c->links.list[i];
         if (l->type != LINK_SYMBOLIC) continue;
         c->path = join_path(c->root, l->path);
         ssize_t size = readlink(c->path, target, sizeof target);
-        if (size < 0 && errno == ENOENT && c->may_lack) {
-            free(c->path);
-            c->path = NULL;
-            continue;
-        }
-        if (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0) {
+        const int is_gone = size < 0 && errno == ENOENT && c->may_lack;
+        if (!is_gone &&
+            (size != (ssize_t)strlen(l->target) || memcmp(target, l->target, (size_t)size) != 0))
             (void)fail_comparison(c, "leads elsewhere than its snapshot says");
-            return c->code;
-        }
+        c->n_files += !is_gone;
         free(c->path);
         c->path = NULL;
-        c->n_files++;
     }
-    return CODE_OK;
+    return c->code;
 }
 
-int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct options *o, size_t *n_files)
+int verify_snapshot(const char *path, const char *root, const struct listing *l, int may_lack,
+                    int may_lose, const struct options *o)
 {
     struct comparison c = {0};
     struct source s;
@@ -152,7 +147,7 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     options.end_file = compare_end;
     options.metadata = compare_metadata;
 #ifdef POSIX_FADV_DONTNEED
-    /* read what the disk has, not what memory remembers */
+    /* reads from the disk, not from the page cache */
     posix_fadvise(s.fd, 0, 0, POSIX_FADV_DONTNEED);
 #endif
     status = restore_source(&c.again, &options, NULL);
@@ -166,6 +161,8 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     free(c.path);
     free(c.buffer);
     close_source(&s);
-    *n_files = c.n_files;
-    return code;
+    return code == CODE_OK && l && c.n_files != l->n - 1
+               ? fail(CODE_ERROR, root, "holds something that %s does not; nothing was removed",
+                      path)
+               : code;
 }

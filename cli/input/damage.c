@@ -4,15 +4,15 @@
 #include "../../include/lmc_salvage.h"
 #include "options.h"
 
-#define MOST_READ ((uint64_t)16 << 30) /* of a snapshot that restores more, -t tells the bytes */
+#define MOST_READ ((uint64_t)16 << 30) /* if a snapshot restores more, only -t tells the bytes */
 
-/* A tensor, or bytes of the file before, between or behind them. */
+/* A tensor, or bytes of the file before, between or behind tensors. */
 struct damaged_part {
     const lmc_tensor *tensor;
     uint64_t start, end;
 };
 
-/* next: a tensor that does not end before `at`, counted up. */
+/* The part that holds byte `at`. *next: a tensor from which the search goes up. */
 static struct damaged_part find_part(const lmc_file *f, uint64_t at, size_t *next)
 {
     struct damaged_part p = {NULL, 0, f->size};
@@ -42,13 +42,13 @@ static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t s
                  path, quote, f->n_tensors ? ", which are of no tensor" : "");
 }
 
-/* What tells damage without the base: a block that is coded against it says no more than that. */
+/* Whether a range is damaged. Without the base, a block that is coded against it does not tell. */
 static int is_lost(const lmc_salvage_range *range)
 {
     return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
 }
 
-/* What is looked through: from byte `at` of file `from` on, to the end of file `to`. */
+/* What is searched: from byte `at` of file `from` to the end of file `to`. */
 struct search {
     size_t from, to;
     uint64_t at;
@@ -60,8 +60,8 @@ static int is_before(const lmc_salvage_range *range, const struct search *s)
            (range->file_number == s->from && range->offset + range->size <= s->at);
 }
 
-/* The first bytes that are lost, of one part; *why: LMC_OK, or what is the matter with them. Of
- * blocks side by side it is one place. */
+/* Describes the first lost bytes within one part; those of adjacent blocks are one range. *why:
+ * LMC_OK if none are lost, else the reason. */
 static enum lmc_status find_loss(lmc_salvage *salvage, const struct search *s, enum lmc_status *why,
                                  char text[DAMAGE_TEXT])
 {
@@ -90,7 +90,7 @@ static enum lmc_status find_loss(lmc_salvage *salvage, const struct search *s, e
 static enum lmc_status look_through(const struct archive *a, const lmc_base *base,
                                     const struct search *s, char text[DAMAGE_TEXT])
 {
-    struct archive own = *a; /* for what its source notes */
+    struct archive own = *a; /* a copy, as its source changes `error` */
     const lmc_source source = source_of_archive(&own);
     lmc_reader_options options = {0};
     lmc_salvage *salvage = NULL;
@@ -121,7 +121,7 @@ enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
     return look_through(a, base, &all, text);
 }
 
-/* " (in the tensor 'w')"; of what is in none: " (in 'a/b')", or "". */
+/* " (in the tensor 'w')"; for bytes in no tensor " (in 'a/b')", or "". */
 static void describe_start(const lmc_file *f, uint64_t at, char text[DAMAGE_TEXT])
 {
     size_t next = 0;
@@ -139,7 +139,7 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
     if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
         total_of_files(a->reader) <= MOST_READ)
         (void)look_through(a, NULL, &here, text);
-    if (!*text) /* blocks that are whole, and not the right ones */
+    if (!*text) /* intact blocks, but not the right ones */
         describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
 }

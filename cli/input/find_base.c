@@ -5,7 +5,7 @@
 #include "options.h"
 #include "../sys/attributes.h"
 
-/* -- where the base may be -- */
+/* -- where to look for the base -- */
 
 /* Reads the fingerprint of each argument that is an intact snapshot, and closes it. The others are
  * listed apart: the search for a link of a chain tries only these one by one. */
@@ -23,7 +23,7 @@ static void look_at_given(struct bases *all)
     }
 }
 
-/* Whether an argument is a directory with snapshots in it, or --search was given. */
+/* Whether an argument is a directory of snapshots, or --search was given. */
 static int has_places_given(const struct bases *all)
 {
     for (size_t i = 0; i < all->n_others; i++)
@@ -56,8 +56,7 @@ static struct base *add_found(struct bases *all, const char *path)
     struct base *b = all->found;
     while (b && strcmp(b->name, path) != 0) b = b->next_found;
     if (b) return b;
-    b = (struct base *)resize(NULL, 1, sizeof *b);
-    memset(b, 0, sizeof *b);
+    b = (struct base *)zeroed(1, sizeof *b);
     b->name = b->own_name = copy_text(path);
     b->all = all;
     b->next_found = all->found;
@@ -66,9 +65,9 @@ static struct base *add_found(struct bases *all, const char *path)
 
 /* -- candidates -- */
 
-/* Kinds of snapshots, by what they cost. PLACED: not given, but its whole chain was found; the
- * shortest chain comes first, so snapshots that nobody has named cannot form a loop. LOOSE: its
- * chain ends in a missing base, which may be a file that is not compressed. */
+/* Kinds of snapshots, the cheapest first. PLACED: not given, but its whole chain was found; the
+ * shortest chain comes first, so these cannot form a loop. LOOSE: its chain ends in a missing base,
+ * which may be a file that is not compressed. */
 enum rank { GIVEN_WHOLE = 1, PLACED = 2, GIVEN_DELTA = 4, LOOSE = 8, ANY_RANK = 15 };
 
 static enum rank rank_of(const struct place_entry *e)
@@ -77,15 +76,15 @@ static enum rank rank_of(const struct place_entry *e)
     return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
-/* A delta that changes nothing. It is useless as a base: its own base has the same content. */
+/* Whether it is a delta that changes nothing: its own base is as good a base, and needs less. */
 static int needs_its_like(const struct place_entry *e)
 {
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
 /* The snapshots with that fingerprint that have one of the ranks. Deltas that change nothing are
- * left out, unless given and ranks is not ANY_RANK. The caller frees the list. It is a copy,
- * because opening a snapshot may add places, and so move their list. */
+ * left out, unless given and ranks is not ANY_RANK. The caller frees the list. It has copies of the
+ * pointers, because opening a snapshot may add places, and so move their list. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {
@@ -106,8 +105,8 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
 struct hunt {
     struct archive *delta;
     const struct options *o;
-    struct base *visited; /* it has the wanted content, but its own base is being looked for */
-    int damaged;          /* exit code of snapshots that could not be read; another may be found */
+    struct base *visited; /* has the wanted content, but its own base is being searched */
+    int damaged;          /* exit code of unreadable snapshots; another may be found */
     int code;             /* not CODE_OK: the search ends */
 };
 
@@ -121,7 +120,7 @@ static int is_wanted(struct hunt *h, struct base *b, int *code)
     return 0;
 }
 
-/* The directory of a damaged snapshot is searched, too: the base of another copy may be there. */
+/* Also searches the directory of a damaged snapshot: the base of another copy may be there. */
 static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
     struct bases *all = h->o->bases;
@@ -135,7 +134,7 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
         int code = CODE_OK;
         if (b->is_damaged) continue;
         if (is_wanted(h, b, &code)) found = b;
-        b->is_damaged = code != CODE_OK; /* and was reported */
+        b->is_damaged = code != CODE_OK; /* which was reported */
         if (b->is_damaged && !b->own_name) look_at_places(all, b->name);
         h->damaged = worse(h->damaged, code);
     }
@@ -143,7 +142,7 @@ static struct base *find_snapshot(struct hunt *h, enum rank rank)
     return found;
 }
 
-/* If b is the wanted base: b, or of files its view. b may be a damaged snapshot, too. */
+/* Returns b, or for files its view, if it is the wanted base. b may be a damaged snapshot, too. */
 static struct base *try_files(struct hunt *h, struct base *b)
 {
     struct base *view = NULL;
@@ -164,8 +163,8 @@ static struct base *find_given_files(struct hunt *h, int is_archive)
     return found;
 }
 
-/* The path of the base by the name that the delta records, if it is a file or directory beside the
- * delta. NULL: none is, or a snapshot, which is known already. The caller frees it. */
+/* The path of a file or directory beside the delta that has the name which the delta stores for its
+ * base. NULL: there is none, or it is a snapshot, which is found otherwise. The caller frees it. */
 static char *find_name_beside(struct archive *delta)
 {
     const char *const own = path_of_delta(delta);
@@ -175,7 +174,7 @@ static char *find_name_beside(struct archive *delta)
         name = copy_metadata(delta, BASE_KEY);
     if (name && *name && !strchr(name, '/') && !is_dot(name))
         path = join_path(is_dot(beside) ? name : beside, is_dot(beside) ? "" : name);
-    if (path && has_suffix(path) && stat(path, &st) != 0) /* or the file that it was made from */
+    if (path && has_suffix(path) && stat(path, &st) != 0) /* or what it was made from */
         path[strlen(path) - strlen(SUFFIX)] = 0;
     if (path && (stat(path, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) ||
                  same_file(&st, &delta->st) || has_suffix(path))) {
@@ -199,7 +198,7 @@ static struct base *find_by_name(struct hunt *h)
     return found;
 }
 
-/* Looks in this order. */
+/* Tries all candidates, in this order. */
 static struct base *look_for_base(struct hunt *h)
 {
     struct bases *all = h->o->bases;
@@ -222,16 +221,16 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
-        b = h.visited; /* a loop, unless the delta changes nothing: that lacks its base */
+        b = h.visited; /* a loop; but if the delta changes nothing, its base is missing */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
     if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);
     return b;
 }
 
-/* -- in place of a damaged one -- */
+/* -- what replaces a damaged snapshot -- */
 
-/* The file or directory that a snapshot was made from, if that name still lies beside it. */
+/* The file or directory that a snapshot was made from, if there is one of that name beside it. */
 static struct base *find_source_of(struct base *b, const struct options *o)
 {
     struct base *c = NULL;
@@ -261,13 +260,13 @@ struct base *find_instead(struct base *b)
         if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
             found = &all->list[i];
     if (!found && !all->is_closed) found = find_source_of(b, o);
-    all->code = code; /* errors of useless copies were reported, and do not count */
+    all->code = code; /* errors of useless copies, which were reported, do not count */
     return found;
 }
 
-/* -- telling -- */
+/* -- messages -- */
 
-/* The snapshot with that fingerprint and the shortest chain. Nothing is opened to check it. */
+/* The snapshot with that fingerprint and the shortest chain; NULL: none. It is not checked. */
 static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
@@ -277,7 +276,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
     return NULL;
 }
 
-/* Prints the missing end of a chain, and a file that may be it. last: the delta that needs it. */
+/* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
     struct archive a = {0};
@@ -308,13 +307,13 @@ void print_chain(struct archive *delta, const struct options *o)
     while (needs_more) {
         const struct place_entry *e = locate(wanted, &o->bases->places);
         if (n++ < MOST && e) print("%s%s", n > 1 ? " <- " : "", e->path);
-        if (!e || n > o->bases->places.n) break; /* or there is a loop */
+        if (!e || n > o->bases->places.n) break; /* missing, or a loop */
         needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
         last = copy_text(e->path);
         char *directory =
-            directory_of(e->path); /* the next link may be there; from here on e is not valid */
+            directory_of(e->path); /* may have the next link; add_places() invalidates e */
         add_places(&o->bases->places, directory);
         free(directory);
     }
@@ -325,7 +324,7 @@ void print_chain(struct archive *delta, const struct options *o)
     free(last);
 }
 
-/* Whether path is called name: "runs/hf-1.lmc" is called "hf-1" and "hf-1.lmc". */
+/* Whether name is a name of path: "runs/hf-1.lmc" has the names "hf-1" and "hf-1.lmc". */
 static int is_called(const char *path, const char *name)
 {
     const size_t size = strlen(name);
@@ -333,9 +332,9 @@ static int is_called(const char *path, const char *name)
     return strncmp(path, name, size) == 0 && (!path[size] || strcmp(path + size, SUFFIX) == 0);
 }
 
-/* Adds to *text how many snapshots were searched for the base of the delta `name`, and the
- * fingerprint of one if it is the only one or has the base's name. If one has the wanted
- * fingerprint and was not taken, it needs itself as a base, or its damage was reported. */
+/* Adds to *text how many snapshots were tried as the base of the delta `name`, and the fingerprint
+ * of one that is the only one or has the base's name. Any that has the wanted fingerprint needs
+ * itself as a base, or its damage was reported. */
 static void list_places(char **text, const struct places *p, const char *name,
                         const char *made_with)
 {
@@ -364,12 +363,12 @@ static void list_places(char **text, const struct places *p, const char *name,
                     format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
-/* Names the other arguments whose base is missing, so that the user learns of all at once. */
+/* Reports the other arguments whose base is missing, so that the user learns of all together. */
 static void say_others_missing(const uint8_t *wanted, struct places *p)
 {
     char missing[2 * SHORT_FINGERPRINT + 1];
     size_t n;
-    (void)find_places(p, wanted, &n); /* only to sort them */
+    (void)find_places(p, wanted, &n); /* sorts the places */
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
         if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||
@@ -383,7 +382,7 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct options *o)
 {
-    enum { MOST = 3 }; /* so that all fits into a message */
+    enum { MOST = 3 }; /* so that a message has room for them */
     char *const text = describe_base(wanted, made_with), *list = copy_text("");
     char given[2 * SHORT_FINGERPRINT + 1];
     size_t n_given = 0;
@@ -419,12 +418,12 @@ void say_unused_bases(int all_must_be, const struct options *o)
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         n_used += b->is_used != 0;
-        if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a place to look */
+        if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a directory to search */
         if (n_unused++ < 4) append_text(&list, "%s%.150s", *list ? ", " : "", b->name);
     }
     if (n_unused > 4) append_text(&list, " and %llu more", (unsigned long long)(n_unused - 4));
     for (const struct base *b = o->bases->found; b; b = b->next_found)
-        if (b->is_used) taken = b->name; /* of several, the one that was found first */
+        if (b->is_used) taken = b->name; /* the last of the list was found first */
     if (n_unused && n_used == 0 && taken && !all_must_be)
         say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))

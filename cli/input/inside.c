@@ -5,10 +5,10 @@
 #include "options.h"
 
 struct place_in_archive {
-    lmc_base content; /* which keeps the block that was decoded last */
+    lmc_base content; /* keeps the last decoded block */
     size_t file;
     struct archive *archive;
-    int has_failed; /* a read: of a delta without its base, perhaps */
+    int has_failed; /* a read has failed, perhaps as the base is missing */
 };
 
 static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
@@ -19,7 +19,7 @@ static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
     return p->has_failed;
 }
 
-/* The number of .metadata in the directory of that path. SIZE_MAX: there is none. */
+/* The number of the file .metadata in the directory of that path; SIZE_MAX: there is none. */
 static size_t find_metadata(const struct archive *a, const char *path)
 {
     const lmc_base files = files_of_archive(a);
@@ -31,7 +31,7 @@ static size_t find_metadata(const struct archive *a, const char *path)
     return SIZE_MAX;
 }
 
-/* Returns 1 if the names of the items are known; to be freed. */
+/* Reads the names of items from .metadata. Returns 1 if it has succeeded; then d is to be freed. */
 static int read_metadata(struct dcp *d, struct archive *a, const char *path, uint64_t weight)
 {
     const size_t i = find_metadata(a, path);
@@ -47,7 +47,7 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     return result == CONTAINER_OK;
 }
 
-/* Whether the files looked into have said as much as all of them may, if they are compressed. */
+/* Whether the views found so far have reached the limit for all files of a compressed archive. */
 static int has_said_all(struct archive *a)
 {
     if (a->is_delta || a->plain ||
@@ -64,16 +64,13 @@ int look_inside(struct container *c, struct archive *a, size_t file)
 {
     struct place_in_archive place = {files_of_archive(a), file, a, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
-    struct view v;
+    /* a delta may be far smaller than its files; uncompressed files weigh their own size */
+    const uint64_t weight = a->is_delta || a->plain ? f->size : archive_size(a);
+    const struct view v = {f->size, weight, read_inside, &place};
     struct dcp d;
     unsigned char head[4];
-    if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
-    v.size = f->size;
-    /* a delta is small, and its base is not; what is not compressed weighs itself */
-    v.weight = a->is_delta || a->plain ? f->size : archive_size(a);
-    v.read = read_inside;
-    v.user = &place;
-    if (container_kind_of_name(f->path) != CONTAINER_NONE ||
+    if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head ||
+        container_kind_of_name(f->path) != CONTAINER_NONE ||
         read_inside(&place, 0, head, sizeof head) != 0 ||
         !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;

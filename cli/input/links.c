@@ -30,20 +30,16 @@ void *encode_links(const struct links *l, size_t *size)
 
 #define MAX_TEXT_SIZE 65535u /* of Path and Target (L-2) */
 
-/* As the paths of files are (R4-23): relative and plain. */
+/* Whether the path is relative and plain, as those of files are (R4-23). */
 static int is_plain_path(const char *path)
 {
-    for (const char *part = path;;) {
-        const size_t size = strcspn(part, "/");
-        if (size == 0 || (size == 1 && part[0] == '.') ||
-            (size == 2 && part[0] == '.' && part[1] == '.'))
-            return 0;
-        if (!part[size]) return 1;
-        part += size + 1;
-    }
+    char *plain = copy_text(path);
+    const int result = make_plain(plain) && *plain && strcmp(plain, path) == 0;
+    free(plain);
+    return result;
 }
 
-/* Takes the text at *at, which ends with a zero byte; NULL: it does not, or no link may have it. */
+/* Takes the text at *at, up to its zero byte; NULL: there is none, or the text is not allowed. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero;
@@ -96,8 +92,8 @@ static const struct seen_file *find_seen(const struct seen_files *seen, const ch
                    : NULL;
 }
 
-/* Marks the links that something lies below: by the directories on the way to path, of which none
- * may be a link. -1: one is; or, of a symbolic link, one is a file. */
+/* Checks the directories on the way to path. -1: one of them is a link; or, if path is a symbolic
+ * link, a file. */
 static int check_way(const struct links *l, const struct seen_files *seen, const char *path,
                      int is_link)
 {
@@ -117,7 +113,7 @@ static int check_way(const struct links *l, const struct seen_files *seen, const
     return error;
 }
 
-/* L-5 to L-7. That the files of a hard link are equal is seen by size and CRC here. */
+/* L-5 to L-7. Files of a hard link are compared by size and CRC only. */
 int match_links(const struct links *l, struct seen_files *seen)
 {
     int error = 0;
@@ -194,7 +190,7 @@ int make_plain(char *path)
     return 1;
 }
 
-/* The link that the path is, or that is a directory above it; NULL: none. *size: of its path. */
+/* The link at the path or at a directory above it; NULL: none. *size: length of the link's path. */
 static const struct link *find_link_on(const struct links *links, char *path, size_t *size)
 {
     for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
@@ -207,7 +203,7 @@ static const struct link *find_link_on(const struct links *links, char *path, si
     }
 }
 
-/* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
+/* The path after following one link; NULL: it leads out of the snapshot. To be freed. */
 static char *take_link(const struct link *l, const char *rest)
 {
     char *target;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "options.h"
 
-#include "source.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 
-/* A file that is read, or an output, which may not exist yet. */
+/* An input file, or an output, which may not exist yet. */
 struct operand {
-    char *path, *real; /* real: with all links resolved; "": that is impossible */
+    char *path, *real; /* real: with all links resolved; "": impossible */
     const char *from;  /* of an output: what it is made from */
     dev_t dev;         /* of the input */
     ino_t ino;
@@ -32,7 +30,7 @@ static void sort_operands(struct operand_list *l)
 
 /* -- what is read, and what is written -- */
 
-/* real is taken over; NULL: it cannot be told. */
+/* Takes ownership of real; NULL: it cannot be resolved. */
 static void add_operand(struct operand_list *l, const char *path, char *real, const char *from,
                         const struct stat *st)
 {
@@ -53,7 +51,7 @@ static void free_operands(struct operand_list *l)
     free(l->list);
 }
 
-/* NULL: it is in no directory, or in a circle of links. */
+/* Resolves the links of an output's path. NULL: its directory is missing, or links form a loop. */
 static char *resolve_output(const char *path)
 {
     char *at = follow_links(path), *directory, *real, *result = NULL;
@@ -70,7 +68,7 @@ static char *resolve_output(const char *path)
 
 char *name_output(const char *from, int is_restoring, const struct options *o)
 {
-    char *name = copy_without_slashes(from), *directory, *path;
+    char *name = copy_without_slashes(from), *path;
     size_t size = strlen(name);
     if (is_restoring && !has_suffix(name)) {
         free(name);
@@ -80,10 +78,7 @@ char *name_output(const char *from, int is_restoring, const struct options *o)
     if (is_restoring) name[size - strlen(SUFFIX)] = 0;
     else memcpy(name + size, SUFFIX, sizeof SUFFIX);
     if (!goes_into_directory(o)) return name;
-    directory = copy_without_slashes(o->output);
-    path = strcmp(directory, "/") == 0 ? join_path("", base_name(name))
-                                       : join_path(directory, base_name(name));
-    free(directory);
+    path = join_path(o->output, base_name(name));
     free(name);
     return path;
 }
@@ -92,7 +87,7 @@ static void add_output(struct operand_list *outputs, const char *from, const str
                        int is_restoring, const struct options *o)
 {
     char *path = name_output(from, is_restoring, o), *real = path ? resolve_output(path) : NULL;
-    if (real) add_operand(outputs, path, real, from, st); /* else refused when its turn comes */
+    if (real) add_operand(outputs, path, real, from, st); /* else refused later */
     free(path);
 }
 
@@ -102,7 +97,7 @@ int is_operand(const struct entry *e, int is_restoring)
            has_suffix(e->path) == is_restoring;
 }
 
-/* The files below a directory: all that one snapshot takes; with -r each that has an output. */
+/* Adds files below a directory: all that one snapshot takes; with -r, each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
                     int is_restoring, const struct options *o)
 {
@@ -133,7 +128,7 @@ static int add_names(struct operand_list *inputs, struct operand_list *outputs, 
     for (size_t i = 0; i < o->n_names && code == CODE_OK; i++) {
         const char *name = o->names[i];
         struct stat st;
-        if (is_dash(name) || stat(name, &st) != 0) continue; /* told when its turn comes */
+        if (is_dash(name) || stat(name, &st) != 0) continue; /* reported later */
         int is_tree = S_ISDIR(st.st_mode) && (o->recursive || !is_restoring);
         if (is_tree) code = add_tree(inputs, outputs, name, is_restoring, o);
         else add_operand(inputs, name, realpath(name, NULL), NULL, &st);
@@ -142,7 +137,7 @@ static int add_names(struct operand_list *inputs, struct operand_list *outputs, 
     return code;
 }
 
-/* -- what must not be -- */
+/* -- what is refused -- */
 
 static int fail_output_of(const struct operand *output, const char *what, const char *other)
 {
@@ -152,8 +147,8 @@ static int fail_output_of(const struct operand *output, const char *what, const 
                 output->from, what, other);
 }
 
-/* No two outputs by one name, unless they are made of one file; none that is an input. A directory
- * that is restored takes the place of all that is in the old one. */
+/* Refuses two outputs of one name, unless they are made of one file, and an output that is an
+ * input. A restored directory replaces all that is in the old one. */
 static int check_outputs(struct operand_list *outputs, struct operand_list *inputs,
                          int is_restoring)
 {

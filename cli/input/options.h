@@ -1,5 +1,5 @@
-/* options.h - what the command line says: one struct for all verbs
- * SPDX-License-Identifier: MIT
+/* options.h - the options of the command line, in one struct for all verbs SPDX-License-Identifier:
+ * MIT
  */
 #pragma once
 
@@ -12,51 +12,51 @@
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found;   /* by their fingerprint, where bases are looked for; a list */
-    struct places places; /* snapshots among the arguments and there */
-    size_t n_given;       /* arguments that were looked at for that */
-    size_t *others;       /* the numbers of those that are no snapshots */
+    struct base *found;   /* found in directories by their fingerprints; a linked list */
+    struct places places; /* snapshots among the arguments and in these directories */
+    size_t n_given;       /* arguments that were looked at for `places` */
+    size_t *others;       /* the numbers of those that are no intact snapshots */
     size_t n_others;
     const char **search; /* --search: directories of snapshots */
     size_t n_search;
-    int is_closed;  /* --no-search: nothing but the arguments is looked at */
-    int is_off;     /* --no-base: what lacks its base is checked without */
-    int is_quiet;   /* nobody has typed them: what is not needed is not told */
-    int is_partial; /* of lmc salvage: damage costs a block of a base, not all of it */
-    int code;       /* what reading from one of them, or a second look, has reported */
+    int is_closed;  /* --no-search: only the arguments are tried */
+    int is_off;     /* --no-base: deltas are checked without their bases */
+    int is_quiet;   /* not typed by the user: unused ones are not reported */
+    int is_partial; /* lmc salvage: of a damaged base, intact blocks are used */
+    int code;       /* exit code of errors in reading them, or in a second look */
 };
 
-/* Files and directories that a snapshot may make, and how deep: it needs 4 bytes for each of them,
- * so a small hostile one could fill a disk with them. As many may go into one: with --dereference,
- * two links in each of 40 directories are 2^40. Far more than any checkpoint has. */
+/* Limits of files and directories that a snapshot may make, and of their depth. Each takes only 4
+ * bytes in it, so a small hostile one could fill a disk. Compressing has the same limit: with
+ * --dereference, two links in each of 40 directories lead to 2^40 files. */
 #define DEFAULT_MAX_FILES ((uint64_t)1000000)
 #define DEFAULT_MAX_DEPTH ((size_t)1000)
 
 struct policy;
 
-/* Belongs to the caller, as all that it points to, and outlives the verb. What a verb does not take
- * is 0. */
+/* Belongs to the caller, with all that it points to, and outlives the verb. Options that a verb
+ * does not take are 0. */
 struct options {
-    char **names; /* what is no option, behind the verb */
+    char **names; /* arguments behind the verb that are no options */
     size_t n_names;
-    size_t n_parts;        /* of lmc -d: names behind the first that are paths in the snapshot */
+    size_t n_parts;        /* lmc -d: names behind the first, if they are paths in the snapshot */
     const char *directory; /* of lmc series */
     lmc_parallel parallel;
     int verbosity;        /* 0 quiet, 1 default, 2 and more verbose */
-    int force;            /* -f: what exists may be overwritten */
+    int force;            /* -f: existing outputs may be overwritten */
     int recursive;        /* -r */
     int to_stdout;        /* -c */
     const char *output;   /* -o; NULL: not given; "-": standard output */
-    int remove_source;    /* --rm: when what was made of it is on the disk, and was compared */
+    int remove_source;    /* --rm: after the output is on the disk and was compared */
     int json;             /* --json */
     int opaque;           /* --opaque: do not look into files for tensors */
-    int hashes;           /* --hash: write content hashes; of -t: check them */
+    int hashes;           /* --hash: write content hashes; -t: check them */
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
     enum link_mode links; /* --dereference, --no-dereference */
-    /* --max-files of what is restored or taken; --max-depth of what is restored; 0: the default */
+    /* --max-files, for restoring and compressing; --max-depth, for restoring; 0: the default */
     uint64_t max_files, max_depth;
-    /* How a snapshot is coded, and what deltas are measured with */
+    /* How to code a snapshot, or to measure deltas */
     enum lmc_level level;        /* --fast, --max, --archive */
     int no_twins;                /* --no-twins */
     const struct policy *policy; /* --quant and --policy; may have no rules */
@@ -64,42 +64,42 @@ struct options {
     int npy;          /* --npy: with a header of NumPy before it */
     int f32;          /* --f32: floats of 8 and 16 bits become floats of 32 */
     int safetensors;  /* --safetensors: a file of whole tensors */
-    const char *file; /* --file: the file that has the tensor; NULL: whichever has it */
-    /* apply: the target is not read first to know that it is the base */
+    const char *file; /* --file: the file that has the tensor; NULL: any */
+    /* apply: do not read the target first to check that it is the base */
     int trust_base;
     const char *onto; /* rebase: the new base, or "none" */
     /* series */
-    const char *name;   /* add; NULL: that of the source */
-    int anchor, verify; /* add: not against another one; compare with the source */
-    uint64_t every;     /* add, watch, rebuild: files of the longest chain; 0: as before */
-    int dry_run;        /* prune, gc: tell what would be done */
+    const char *name;               /* add; NULL: that of the source */
+    int anchor, verify;             /* add: without a base; compare with the source */
+    uint64_t every;                 /* add, watch, rebuild: most files of a chain; 0: as before */
+    int dry_run;                    /* prune, gc: tell what would be done */
     uint64_t keep_last, keep_every; /* prune; 0: no such rule */
     const char **keep;              /* prune */
     size_t n_keep;
     uint64_t settle, interval; /* watch: seconds */
     int once;                  /* watch */
     const char *match;         /* watch: a pattern for names; NULL: all */
-    int only_whole;            /* watch: what looks cut is not taken as plain bytes */
+    int only_whole;            /* watch: files that look cut are not taken as plain bytes */
 };
 
-/* Of --max-files and --max-depth, or the defaults. */
+/* The values of --max-files and --max-depth, or the defaults. */
 uint64_t most_files(const struct options *o);
 uint64_t most_levels(const struct options *o);
 
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct options *o);
 
-/* Whether -o ends with a slash: it names a directory, which takes the outputs if it is there. */
+/* Whether -o ends with a slash, so that it names a directory; and whether that exists, too. */
 int names_directory(const struct options *o);
 int goes_into_directory(const struct options *o);
 
-/* That -o is no directory where a file is to go, or, by a slash, one that is not there. */
+/* Checks that -o is no directory if the output is a file, and no missing directory by a slash. */
 int check_output_name(const struct options *o);
 
-/* Whether tables have the columns that fit into 80: on a terminal of less than 132, without -v. */
+/* Whether tables have to fit into 80 columns: without -v, on a terminal of less than 132. */
 int wants_narrow_tables(const struct options *o);
 
-/* Whether a line at the end tells what was done: on a terminal, unless quiet, and with -v. */
+/* Whether to print a summary at the end: with -v, and on a terminal unless quiet. */
 int wants_summary(const struct options *o);
 
 /* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if wants_summary(). start: see now() */
@@ -108,23 +108,23 @@ void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_
 
 /* -- several inputs of one command, which must not destroy each other (operands.c) --
  *
- * "lmc -f x x.lmc" would put the snapshot of x in the place of x.lmc, its next input. Asked before
+ * "lmc -f x x.lmc" would replace its own next input, x.lmc, by the snapshot of x. Checked before
  * anything is written, if there are several inputs.
  */
 
-/* Of a verb that goes from one name to the next, each with an output of its own: NAME.lmc, or NAME
- * without its suffix, beside it or in one directory. */
+/* For verbs with an output for each name: NAME.lmc, or NAME without its suffix, beside it or in one
+ * directory. */
 
-/* Where the output made of a file or directory goes: beside it, or into the directory that -o
- * names. NULL: what is restored is not named .lmc. To be freed. */
+/* The path of the output that is made of a file or directory: beside it, or in the directory that
+ * -o names. NULL: restoring, and its name does not end with .lmc. To be freed. */
 char *name_output(const char *from, int is_restoring, const struct options *o);
 
-/* Whether an entry of a directory is an input with -r: when compressing, what is not compressed
- * yet, else the others. */
+/* Whether -r takes an entry of a directory: for compressing, a file that is no .lmc file; else a
+ * .lmc file. */
 int is_operand(const struct entry *e, int is_restoring);
 
-/* Refuses an output that replaces another input, or the output of another one. */
+/* Refuses an output that would replace another input, or the output of another input. */
 int check_overwritten(int is_restoring, const struct options *o);
 
-/* With --rm: refuses all if one of them cannot be used, or goes with another one. */
+/* With --rm: refuses all inputs if one cannot be used, or is part of another one. */
 int check_removed(int is_restoring, const struct options *o);

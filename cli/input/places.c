@@ -19,7 +19,7 @@ static int compare_wanted(const void *a, const void *b)
 }
 
 struct walk_up {
-    struct link_of_chain **by_wanted, **order; /* deltas; what has a depth */
+    struct link_of_chain **by_wanted, **order; /* deltas; those that have a depth */
     size_t n_deltas, n_placed;
 };
 
@@ -29,7 +29,7 @@ static void place(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
     w->order[w->n_placed++] = l;
 }
 
-/* Those that stand on what was placed, breadth first. */
+/* Places the deltas of all placed snapshots, breadth first. */
 static void place_above(struct walk_up *w, size_t next)
 {
     for (; next < w->n_placed; next++) {
@@ -116,7 +116,7 @@ int contains_snapshots(const char *directory, int is_all)
 {
     struct listing l;
     size_t n = 0, n_others = 0;
-    (void)list_names(&l, directory);
+    const int error = list_names(&l, directory);
     for (size_t i = 0; i < l.n; i++) {
         const char *const name = l.entries[i].path;
         if (name[0] == '.') continue;
@@ -124,6 +124,7 @@ int contains_snapshots(const char *directory, int is_all)
         else n_others += strcmp(name, "series.json") != 0;
     }
     free_listing(&l);
+    errno = error;
     return n != 0 && (!is_all || n_others == 0);
 }
 

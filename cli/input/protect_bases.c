@@ -4,9 +4,9 @@
 #include "options.h"
 #include "../sys/attributes.h"
 
-/* Whether path lies within the base; or, if is_whole, holds it; or is it. A base of files may be
- * replaced as a whole where may_replace says so. A directory in which snapshots lie is a place to
- * look, unless it has turned out to be a base. */
+/* Whether path is the base, is within it, or, if is_whole, contains it. may_replace: a base of
+ * files may be replaced as a whole. A directory of snapshots is only a place to search, unless it
+ * was used as a base. */
 static int touches(const char *path, const struct stat *st, int is_whole, int may_replace,
                    const struct base *b)
 {
@@ -18,13 +18,13 @@ static int touches(const char *path, const struct stat *st, int is_whole, int ma
                : lies_within(path, b->name) || (is_whole && lies_within(b->name, path));
 }
 
-/* One of the arguments from number first on, if only_used those that were taken alone, or one of
- * the links that were found and taken; NULL: none is touched. */
+/* The base that path touches: an argument from number first on (only_used: only used ones), or a
+ * found link that is used; NULL: none. */
 static const struct base *find_touched(const char *path, int is_whole, int may_replace,
                                        size_t first, int only_used, const struct options *o)
 {
     struct stat st;
-    if (first >= o->bases->n && !o->bases->found) return NULL; /* of a million files each asks */
+    if (first >= o->bases->n && !o->bases->found) return NULL; /* this is called for each file */
     if (stat(path, &st) != 0) return NULL;
     for (size_t i = first; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
@@ -53,7 +53,7 @@ int protect_bases(const char *source, const char *output, int may_replace, const
 
 int check_source(const char *source, const struct options *o)
 {
-    /* below the base that is compressed against, which is the first */
+    /* the links below the first argument, which is the base */
     const struct base *link = o->bases->n ? find_touched(source, 1, 0, 1, 1, o) : NULL;
     return link ? fail(CODE_ERROR, source,
                        "is needed to restore the base %.300s (%.300s): once it is gone, "

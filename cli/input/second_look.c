@@ -24,9 +24,7 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    lmc_stream stream;
-    stream.read = read_stream;
-    stream.user = l->source;
+    const lmc_stream stream = {read_stream, l->source};
     options->user = l;
     if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;
@@ -42,18 +40,11 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
                : status;
 }
 
-/* Bit 1 of Incompatible, Own (spec 3.1). What is no snapshot may never end. */
+/* Whether bit 1 of Incompatible, Own, is set (spec 3.1). 0 without a header: it may never end. */
 static int may_repeat(const struct source *s)
 {
     lmc_snapshot_info info;
     return lmc_header_parse(s->header, sizeof s->header, &info) == LMC_OK && (info.features & 2);
-}
-
-static int fail_scratch(int error)
-{
-    return fail_errno("(scratch file)", error,
-                      "cannot keep in it what comes from the pipe; TMPDIR names the directory "
-                      "where it is");
 }
 
 static int copy_to_scratch(struct source *s, int fd)
@@ -83,8 +74,8 @@ int spool_source(struct source *s, const char *beside)
         code = fail_scratch(errno);
     if (s->fd > STDIN_FILENO) close(s->fd);
     free(s->head);
-    progress_add(0 - s->taken); /* all of it is read once more */
-    s->fd = fd;                 /* the source's, from now on */
+    progress_add(0 - s->taken); /* all of it will be read again */
+    s->fd = fd;                 /* owned by the source from now on */
     s->head = NULL;
     s->head_size = s->head_taken = 0;
     s->head_ended = 0;
@@ -104,17 +95,13 @@ int keep_source(struct second_look *l)
     return code;
 }
 
-static int fail_second_look(const char *name)
-{
-    return fail(
-        CODE_ERROR, name,
-        "has tensors that repeat others, which cannot be read again from a pipe; restore it to a "
-        "file or directory with -o, or save it to a file first");
-}
-
 static int open_second_look(struct second_look *l)
 {
-    if (!S_ISREG(l->source->st.st_mode)) return fail_second_look(l->source->name);
+    if (!S_ISREG(l->source->st.st_mode))
+        return fail(
+            CODE_ERROR, l->source->name,
+            "has tensors that repeat others, which cannot be read again from a pipe; restore "
+            "it to a file or directory with -o, or save it to a file first");
     l->is_open = 1;
     int code = open_archive_of_source(&l->archive, l->source, l->o);
     return code == CODE_OK ? read_archive_index(&l->archive, l->base) : code;
@@ -126,8 +113,7 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
     int *code = &l->o->bases->code;
     if (!l->is_open) *code = open_second_look(l);
     if (*code != CODE_OK) return LMC_ERR_READ;
-    lmc_base by_reader =
-        lmc_reader_base(l->archive.reader); /* whose windows know what was asked before */
+    lmc_base by_reader = lmc_reader_base(l->archive.reader); /* keeps its windows between calls */
     enum lmc_status status = by_reader.read(by_reader.user, number, offset, dst, size);
     if (status != LMC_OK) *code = fail_archive(&l->archive, status);
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
@@ -143,7 +129,7 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     const struct source *s = l->source;
     char where[DAMAGE_TEXT];
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
+    if (status == LMC_ERR_READ) /* of a base or a second look, and was reported */
         return l->o->bases->code;
     *where = 0;
     if (S_ISREG(s->st.st_mode) &&

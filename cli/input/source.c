@@ -6,7 +6,7 @@
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 
-/* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
+/* Whether path is /dev/stdin, or what a shell makes of <(...): these are open already. */
 static int is_descriptor(const char *path)
 {
     return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
@@ -62,15 +62,14 @@ int read_head(struct source *s, size_t size)
     return CODE_OK;
 }
 
-/* A raw array of o->dtype: one tensor without name, if its size is known and fits. */
+/* Makes one tensor without name of a raw array, if its size is known and is whole elements. */
 static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 {
     struct container *c = &s->container;
     unsigned bits = lmc_dtype_bits(dtype);
     if (s->size == LMC_UNKNOWN_SIZE || s->size % bits * 8 % bits != 0) return;
-    c->tensors = (lmc_tensor *)resize(NULL, 1, sizeof *c->tensors);
+    c->tensors = (lmc_tensor *)zeroed(1, sizeof *c->tensors);
     c->shapes = (uint64_t *)resize(NULL, 1, sizeof *c->shapes);
-    memset(c->tensors, 0, sizeof *c->tensors);
     c->shapes[0] = s->size / bits * 8 + s->size % bits * 8 / bits;
     c->tensors->name = "";
     c->tensors->dtype = lmc_dtype_name(dtype);
@@ -88,23 +87,23 @@ static int fail_unfinished(const struct source *s, const char *kind, const char 
                 kind, why);
 }
 
-/* Takes what the parser found in the header. */
+/* Handles the result of the parser: an error, a warning, or a container. */
 static int accept_container(struct source *s, enum container_result result,
                             enum container_kind expected, const struct options *o)
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && o->only_whole)
-        return fail_unfinished(s, container_name(expected), c->error);
-    if (result == CONTAINER_BAD && expected != CONTAINER_NONE && !s->is_named) {
+    if (result == CONTAINER_BAD && expected != CONTAINER_NONE) {
+        const char *const kind = container_name(expected);
+        if (o->only_whole) return fail_unfinished(s, kind, c->error);
+        if (s->is_named)
+            return fail(CODE_ERROR, s->name,
+                        "is not a valid %s file: %s; repair it, or use --opaque to store it as "
+                        "plain bytes",
+                        kind, c->error);
         if (o->verbosity > 0)
-            say(s->name, "is not a valid %s file: %s; stored as plain bytes",
-                container_name(expected), c->error);
-    } else if (result == CONTAINER_BAD && expected != CONTAINER_NONE)
-        return fail(
-            CODE_ERROR, s->name,
-            "is not a valid %s file: %s; repair it, or use --opaque to store it as plain bytes",
-            container_name(expected), c->error);
+            say(s->name, "is not a valid %s file: %s; stored as plain bytes", kind, c->error);
+    }
     if (result == CONTAINER_OK && s->size == LMC_UNKNOWN_SIZE) {
         s->size = c->end;
         s->promised = c->end != LMC_UNKNOWN_SIZE;
@@ -118,11 +117,11 @@ static int accept_container(struct source *s, enum container_result result,
 
 /* -- the .metadata beside a .distcp file -- */
 
-/* The one that was read last. It goes when the process ends. */
+/* The one that was read last. It is never freed. */
 static struct {
     char *path; /* NULL: none */
     struct stat st;
-    int is_read; /* and understood */
+    int is_read; /* and was understood */
     struct dcp dcp;
 } kept;
 
@@ -133,7 +132,7 @@ static void forget_kept(void)
     memset(&kept, 0, sizeof kept);
 }
 
-/* fd: of a regular file, which kept.st is of */
+/* Reads it from fd, a regular file whose state is kept.st. */
 static void read_kept(int fd, const struct options *o)
 {
     const char *why = "it is too large";
@@ -154,9 +153,9 @@ static void read_kept(int fd, const struct options *o)
         say(kept.path, "is not understood (%s), so items of .distcp files have no names", why);
 }
 
-/* What the .metadata beside that file says; NULL: it is no .distcp file, there is none, or it is
- * not understood, which -v tells. Valid until it is asked for another directory: one is kept, as
- * all files of a checkpoint ask for the same. Not for several threads. */
+/* Reads the .metadata beside that file; NULL: it is no .distcp file, there is none, or it is not
+ * understood, which -v reports. One is kept, as all files of a checkpoint need the same: so it is
+ * valid until a call for another directory. Not thread-safe. */
 static const struct dcp *find_metadata_beside(const char *path, const struct options *o)
 {
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
@@ -186,7 +185,7 @@ static int read_view_of_source(void *user, uint64_t offset, void *dst, size_t si
     return read_at(s->fd, s->start + offset, dst, size);
 }
 
-/* Whether a ZIP archive has no end, not even one before a comment. */
+/* Whether a ZIP archive has no end record, not even one before a comment. */
 static int is_cut_zip(const struct source *s)
 {
     enum { FARTHEST = 65557 };
@@ -199,15 +198,12 @@ static int is_cut_zip(const struct source *s)
     return !is_found;
 }
 
-/* A file of PyTorch, whose directory is at its end. What it is not is plain bytes. */
+/* Parses a file of PyTorch, whose directory is at its end. Any other file is plain bytes. */
 static void look_through_view(struct source *s, const struct options *o)
 {
     struct container *c = &s->container;
     const char *name = base_name(s->name);
-    struct view v;
-    v.size = v.weight = s->size;
-    v.read = read_view_of_source;
-    v.user = s;
+    const struct view v = {s->size, s->size, read_view_of_source, s};
     enum container_result result = container_parse_view(
         c, &v, name, s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
@@ -217,7 +213,7 @@ static void look_through_view(struct source *s, const struct options *o)
     if (result != CONTAINER_OK) container_free(c);
 }
 
-/* What was named was meant to be more than that. */
+/* An error if the user has named it: the pointer is not meant, but the file that it points to. */
 static int take_lfs_pointer(const struct source *s, const struct options *o)
 {
     if (s->is_named)
@@ -247,7 +243,7 @@ int identify_source(struct source *s, const struct options *o)
             return CODE_OK;
         }
         result = container_parse(&s->container, s->head, s->head_size, s->size, expected);
-        if (result == CONTAINER_MORE && s->head_ended) /* it shrank; feed_source will tell */
+        if (result == CONTAINER_MORE && s->head_ended) /* it shrank; feed_source() will report it */
             return CODE_OK;
         size = s->head_size * 2 > s->container.need ? s->head_size * 2 : s->container.need;
         if (size > CONTAINER_MAX_HEADER) size = CONTAINER_MAX_HEADER;

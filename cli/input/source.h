@@ -1,10 +1,9 @@
-/* source.h - what is read from front to back: a file or a pipe
- * SPDX-License-Identifier: MIT
+/* source.h - a file or pipe that is read from front to back SPDX-License-Identifier: MIT
  *
  *     open_source -> identify_source -> read_stream ... -> close_source
  *
- * close_source() may and must be called after open_source() in any case. Errors are reported, but
- * those of read_stream(), which stand in `error`.
+ * close_source() must be called after open_source(), even after an error. Errors are reported, but
+ * those of read_stream() are only set in `error`.
  */
 #pragma once
 
@@ -18,23 +17,23 @@ struct options;
 
 struct source {
     const char *name;
-    int is_named; /* on the command line, not found in a directory: must be what its name says */
+    int is_named; /* on the command line: it must be what its name says */
     int fd;
     struct stat st;
-    uint64_t start;      /* in a regular file: standard input may be somewhere in it */
-    uint64_t size;       /* LMC_UNKNOWN_SIZE: it comes from a pipe and has no header that tells */
-    int promised;        /* the size is what a header in the pipe said */
+    uint64_t start;      /* in a regular file: standard input may begin anywhere */
+    uint64_t size;       /* LMC_UNKNOWN_SIZE: a pipe whose header does not tell */
+    int promised;        /* the size is from a header in the pipe */
     unsigned char *head; /* the beginning, already read */
     size_t head_size, head_taken;
-    int head_ended;                             /* and there is no more */
+    int head_ended;                             /* the source has no more */
     unsigned char header[LMC_FILE_HEADER_SIZE]; /* of a snapshot that is restored */
     struct container container;
     uint64_t taken; /* bytes handed over by read_stream */
     int error;      /* errno of read_stream */
 };
 
-/* Refuses what has a name but is neither a file nor a directory, unless is_wanted: a FIFO may
- * block, a device never end. */
+/* Refuses a path that is neither a file nor a directory, unless is_wanted: a FIFO may block, and a
+ * device may never end. */
 int check_regular(const char *path, int is_wanted);
 
 /* path "-": standard input. */
@@ -48,13 +47,13 @@ int read_head(struct source *s, size_t size);
 /* Finds the tensors of the source. */
 int identify_source(struct source *s, const struct options *o);
 
-/* As lmc_stream asks; user: a source. */
+/* The read of an lmc_stream. user: a source. */
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
-/* Reports that the file was changed under our hands; CODE_ERROR. */
+/* Reports that the file was changed while it was read; CODE_ERROR. */
 int fail_changed(const char *path);
 
-/* Random access to many files, of which one is open at a time: that one. */
+/* For random access to many files, of which at most one is open: the open file. */
 struct opened {
     int fd;
     const char *path; /* NULL: none */
@@ -62,6 +61,6 @@ struct opened {
 
 void close_opened(struct opened *f);
 
-/* st: when it was looked at; nobody may have written to it since then. */
+/* Opens path if it is not the open file, and reads. Fails if the file has changed since st. */
 int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
                 void *dst, size_t size);

@@ -54,7 +54,7 @@ void say_unreadable(const struct listing *l, size_t from, size_t n, const char *
     for (size_t i = from; i < l->n; i++) {
         if (l->entries[i].is_directory || l->entries[i].link) continue;
         char *full = join_path(root, l->entries[i].path);
-        int fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
+        int fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may have become a FIFO */
         if (fd >= 0) close(fd);
         else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
         free(full);
@@ -123,7 +123,7 @@ int is_stored(const struct entry *e, const struct listing *l)
 
 /* -- links -- */
 
-/* A file that has several names, some of which may lie elsewhere. */
+/* A file that has several names, some of them perhaps in other directories. */
 struct shared {
     dev_t device;
     ino_t inode;
@@ -138,7 +138,7 @@ static int compare_shared(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* first[i]: of entry i, the first in the listing that is the same file, or i itself. */
+/* first[i]: the number of the first entry that is the same file as entry i, or i itself. */
 static void find_shared(size_t *first, const struct listing *l, const char *root)
 {
     struct shared *list = (struct shared *)resize(NULL, l->n, sizeof *list);
@@ -180,16 +180,16 @@ enum { LOST_OWNER, LOST_ATTRIBUTES, LOST_ACL, LOST_MODE, N_LOST };
 static const char *const lost_names[N_LOST] = {
     "owner or group", "extended attributes", "access control list", "setuid, setgid or sticky bit"};
 
-/* What is lost of how many files, and of which first. */
+/* What a snapshot does not keep: of how many files, and which is the first. */
 struct lost {
-    uid_t owner; /* that what is restored has */
+    uid_t owner; /* of the restored files */
     gid_t group;
-    mode_t root; /* bits that a directory has by itself, of which the snapshot does not tell */
+    mode_t root; /* mode bits that a restored directory gets without the snapshot */
     size_t n[N_LOST];
     char *first; /* NULL: nothing is lost */
 };
 
-/* The user who restores it owns it. A setgid directory gives it its group and the same bit. */
+/* The user who restores is the owner. A setgid directory passes on its group and that bit. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");
@@ -212,12 +212,12 @@ static void expect_owner_of_file(struct lost *lost, const char *snapshot)
     lost->group = is_there ? st.st_gid : getegid();
 }
 
-/* is_told: the snapshot has its mode. */
+/* is_told: the snapshot has the mode of path. */
 static void look_for_lost(struct lost *lost, const char *path, int is_told)
 {
     struct stat st;
     int is_lost[N_LOST], any = 0;
-    if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) return; /* a link has nothing of its own */
+    if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) return; /* a link has none of these */
     unsigned attached = find_attached(path);
     is_lost[LOST_OWNER] = st.st_uid != lost->owner || st.st_gid != lost->group;
     is_lost[LOST_ATTRIBUTES] = (attached & HAS_ATTRIBUTES) != 0;

@@ -6,7 +6,7 @@
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
-/* -- a copy, or the files of it -- */
+/* -- a copy, or the files that it was made from -- */
 
 int have_same_tensors(const lmc_file *a, const lmc_file *b)
 {
@@ -19,7 +19,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-/* Sets *number, of a file of b, to that of the file of c with the same path. 0: c has none. */
+/* *number: of a file of b; set to the number of c's file of the same path. 0: c has none. */
 static int find_same_file(const struct base *c, const struct base *b, size_t *number)
 {
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
@@ -33,7 +33,7 @@ static int find_same_file(const struct base *c, const struct base *b, size_t *nu
     return 0;
 }
 
-/* Each file of b is in c, too, and what is read of it stands at the same places. */
+/* Whether c has the same files as b, with the same tensors at the same offsets. */
 static int have_same_files(const struct base *b, const struct base *c)
 {
     const size_t n = snapshot_info(b->archive.reader).n_files;
@@ -58,9 +58,9 @@ int can_stand_in(struct base *c, const struct base *b, const struct options *o)
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }
 
-/* -- what is intact -- */
+/* -- intact blocks -- */
 
-/* What the salvage has found of a base. What is lost there is BASE_WRONG: another copy would do. */
+/* Reads what salvaging has found of a base. Lost bytes are BASE_WRONG: another copy has them. */
 static enum lmc_status read_found(const struct base *b, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -81,7 +81,7 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
         options.lender = b->archive.reader;
         status = lmc_salvage_open(&b->salvage, &source, &options);
         if (status != LMC_OK) {
-            b->is_damaged = 1; /* it is not tried again */
+            b->is_damaged = 1; /* not tried again */
             return LMC_ERR_BASE_WRONG;
         }
         if (b->is_damaged)
@@ -108,52 +108,33 @@ enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offse
 
 /* -- replicas -- */
 
-#define REPLICA_WINDOW ((size_t)4 << 20)
-
-int fail_replica(int error)
+enum lmc_status read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst,
+                             size_t size, int *code)
 {
-    return fail_errno("(scratch file)", error,
-                      "cannot use it; TMPDIR names the directory where it is");
-}
-
-static int copy_file(const struct archive *a, size_t number, unsigned char *window,
-                     struct outlet *out)
-{
-    const lmc_file *f = lmc_reader_get_file(a->reader, number);
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < f->size;) {
-        const size_t size = (size_t)(f->size - at < REPLICA_WINDOW ? f->size - at : REPLICA_WINDOW);
-        const enum lmc_status status = read_counted(a, number, at, window, size);
-        if (status != LMC_OK) return fail_damage(a, status, number, at);
-        crc = lmc_crc32c(crc, window, size);
-        int error = outlet_write(out, window, size);
-        if (error) return fail_replica(error);
-        at += size;
-    }
-    return f->kind == LMC_FILE_DIRECTORY || crc == f->crc ? CODE_OK
-                                                          : fail_archive(a, LMC_ERR_CORRUPT);
+    const int error = read_at(r->fd, r->starts[number] + offset, dst, size);
+    if (error) *code = fail_scratch(error < 0 ? EIO : error);
+    return error ? LMC_ERR_READ : LMC_OK;
 }
 
 int make_replica(struct replica *r, const struct archive *a)
 {
     const size_t n = snapshot_info(a->reader).n_files;
-    struct outlet out;
-    int code = open_scratch(a->name, &r->fd), error;
+    struct outlet out = {0};
+    int code = open_scratch(a->name, &r->fd);
     if (code != CODE_OK) return code;
     r->is_made = 1;
     r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
-    unsigned char *window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
-    memset(&out, 0, sizeof out);
+    unsigned char *window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     out.fd = r->fd;
     out.is_file = 1;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
         r->starts[i] = out.size;
-        code = copy_file(a, i, window, &out);
+        code = copy_counted(a, i, window, &out, 0);
     }
-    error = code == CODE_OK ? outlet_finish(&out) : 0;
+    if (code == CODE_OK) outlet_finish(&out);
     outlet_drop(&out);
     free(window);
-    return error ? fail_replica(error) : code;
+    return out.error ? fail_scratch(out.error) : code;
 }
 
 void free_replica(struct replica *r)

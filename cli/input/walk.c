@@ -11,19 +11,19 @@ static const uint8_t end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A
 #define BLOCK_HEADER_SIZE 24u
 #define TRAILER_SIZE 40u
 #define FINGERPRINT_AT 64u /* of the snapshot, in the body of the INDX section (spec 8.2) */
-#define BLOCK_SYNC 0xB2    /* which no Kind of a section begins with */
+#define BLOCK_SYNC 0xB2    /* no Kind of a section begins with it */
 #define BLOCK_PREDICTED 4  /* in Coding */
 #define PREDICTION_BASE 1
 
 int begins_as_snapshot(int fd, int *error)
 {
     uint8_t bytes[sizeof start_magic];
-    const int result = read_at(fd, 0, bytes, sizeof bytes); /* below 0: it is shorter */
+    const int result = read_at(fd, 0, bytes, sizeof bytes); /* -1: it is shorter */
     *error = result > 0 ? result : 0;
     return result == 0 && memcmp(bytes, start_magic, sizeof bytes) == 0;
 }
 
-/* The field Prediction of a RUN: behind two varints (spec 4.2). Negative: it cannot be read. */
+/* The field Prediction of a RUN, behind two varints (spec 4.2). Negative: it cannot be read. */
 static int read_prediction(int fd, uint64_t at)
 {
     uint8_t body[24];
@@ -39,7 +39,7 @@ static uint64_t size_of_block(const uint8_t *header)
     return container_number(header + 4, 4) * header[1];
 }
 
-/* To the index, adding up blocks on the way; 0: there is none, or not all can be read. */
+/* Finds the index, adding up blocks on the way. 0: there is none, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
     uint8_t header[BLOCK_HEADER_SIZE]; /* the longer one; more follows a section */
@@ -58,21 +58,21 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
         if (memcmp(header, "INDX", 4) == 0) return at;
         at += SECTION_HEADER_SIZE;
         if (memcmp(header, "RUN ", 4) == 0) prediction = read_prediction(fd, at);
-        if (prediction < 0) break; /* it cannot be read, which does not say that it is another */
+        if (prediction < 0) break; /* it cannot be read */
         if (container_number(header + 4, 8) > INT64_MAX - at) break;
         at += container_number(header + 4, 8);
     }
     return 0;
 }
 
-/* A FIFO must not be waited for. */
+/* Opens a regular file only: opening a FIFO would wait. */
 static int open_regular(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 }
 
-/* The trailer of a snapshot that ends there. */
+/* Whether the trailer of a snapshot is before `end`. */
 static int is_trailer_before(int fd, uint64_t end)
 {
     uint8_t trailer[TRAILER_SIZE];

@@ -7,7 +7,7 @@
 #include "../input/base.h"
 #include "../input/options.h"
 
-/* Bytes that are compared and coded at once: a multiple of every block size. */
+/* Bytes that are compared and coded by one call: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
 
 const char *const diff_names[DIFF_KINDS] = {"same",    "changed", "reshaped",
@@ -52,7 +52,7 @@ static int has_same_type(const struct diff_item *a, const struct diff_item *b)
     return !a->tensor == !b->tensor && strcmp(a->dtype, b->dtype) == 0;
 }
 
-/* What was called so before; of several, the one that is most like it. NULL: nothing. */
+/* The old item of the same name; of several, the most similar one. NULL: none. */
 static struct diff_item *find_old_item(const struct diff *d, const struct diff_item *item)
 {
     struct diff_item *found = NULL;
@@ -99,7 +99,7 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
 
-/* scan: what the elements are counted in, or NULL. */
+/* scan: NULL, or counts of the elements, which are added to. */
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;

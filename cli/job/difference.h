@@ -22,7 +22,7 @@ enum diff_kind {
 
 extern const char *const diff_names[DIFF_KINDS];
 
-/* A tensor, or a file that has none as one of bytes. */
+/* A tensor, or a file without tensors, which is treated as one of bytes. */
 struct diff_item {
     const char *name, *path;
     const lmc_tensor *tensor; /* NULL: a file */
@@ -40,8 +40,8 @@ struct diff_items {
 
 struct diff_row {
     enum diff_kind kind;
-    const struct diff_item *item; /* of B; if it was removed, of A */
-    const struct diff_item *old;  /* what can predict it, of the same size; or NULL */
+    const struct diff_item *item; /* in B; in A if it was removed */
+    const struct diff_item *old;  /* in A, of the same size, to predict it; or NULL */
     uint64_t n, n_changed;        /* elements; without old, all have changed */
     uint64_t delta, direct;       /* bytes that coding takes */
 };
@@ -56,33 +56,32 @@ struct diff {
     size_t coded_size, workspace_size;
 };
 
-/* Directories are left out: they hold nothing. */
+/* Directories are left out: they have no content. */
 void collect_diff_items(struct diff_items *items, const struct base *b);
 
-/* Rows for what B has, in the order of the names, then for what it has no longer; nothing is
- * measured yet. */
+/* Makes rows for the items of B, in the order of their names, then for removed items of A. Measures
+ * nothing. */
 void match_items(struct diff *d);
 
-/* Measures the rows of new items in the order in which they lie in the snapshot: in the order of
- * names, each small tensor would cost the decoding of a block. scan: what the elements of each are
- * counted in, or NULL. measured: NULL, or what is called after each row. */
+/* Measures the rows of new items, in their order in the snapshot: in the order of names, a block
+ * would be decoded for each small tensor. scan: NULL, or for counting the elements of each item.
+ * measured: NULL, or a function that is called after each row. */
 int measure_all(struct diff *d, struct scan *scan,
                 void (*measured)(void *user, size_t row, const struct scan *scan), void *user);
 
-/* The first columns of a row: dtype, shape, and, of what was removed, the size. */
+/* Prints the first columns of a row: dtype, shape and, if the item was removed, size. */
 void print_row_start(const struct diff_row *row, int is_narrow);
 
-/* The name, the path behind it, and the end of the line. */
+/* Prints the name, the path behind it, and the end of the line. */
 void print_item_name(const struct diff_item *item);
 
-/* The rows of tensors, or of other files: name, path, dtype, shape, size, with has_status what
- * became of it, and what complete() puts of those that are not removed. number: of the row */
+/* Writes the rows of tensors, or of other files: name, path, dtype, shape, size; with has_status,
+ * the kind of change; and, unless the item was removed, what complete() adds. number: of the row */
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
                    void (*complete)(struct json_writer *w, void *user, size_t number), void *user);
 
-/* Name and fingerprint of a snapshot. */
+/* Writes name and fingerprint of a snapshot. */
 void put_json_side(struct json_writer *w, const struct base *b);
 
-/* Takes the names among the bases, which gives each of them what it is made of: it may be a delta
- * against another. */
+/* Adds the names to the bases: each snapshot may be a delta against another one. */
 int add_snapshots(const char *verb, const struct options *o);

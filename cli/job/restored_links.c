@@ -6,8 +6,8 @@
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
-/* Opens the directory that path is in, component by component, none of them a link; *name is the
- * last component. -1: errno. */
+/* Opens the directory that path is in, component by component; none of them may be a link. *name:
+ * the last component. Returns -1 and errno on errors. */
 static int open_parent(int root, const char *path, int may_make, const char **name)
 {
     char *copy = copy_text(path), *part = copy;
@@ -32,8 +32,8 @@ static int open_parent(int root, const char *path, int may_make, const char **na
 
 static int fail_link(const struct link *l, const char *name, int error)
 {
-    /* The list was checked: on a file system that takes two names for one (upper and lower case,
-     * forms of Unicode), or with names that it does not take, a place may be taken all the same. */
+    /* Possible though the list was checked: the file system may take two names for one (upper and
+     * lower case, forms of Unicode), or refuse a name. */
     if (error == ELOOP || error == ENOTDIR || error == EEXIST || error == ENOENT || error == EISDIR)
         return fail(CODE_CORRUPT, name,
                     "has a link '%.300s' where there is a file, or below another link, so it is "
@@ -42,7 +42,7 @@ static int fail_link(const struct link *l, const char *name, int error)
     return fail_errno(l->path, error, "cannot make the link");
 }
 
-/* Whether two open files read the same; 0 or errno. */
+/* Compares the bytes of two open files. Returns 0 or errno. */
 static int compare_files(int a, int b, int *is_same)
 {
     unsigned char *first = (unsigned char *)resize(NULL, BUFFER_SIZE, 2),
@@ -59,17 +59,17 @@ static int compare_files(int a, int b, int *is_same)
     return error;
 }
 
-/* What a file system says that has no hard links, or no more of one file: two files will do. */
+/* Whether the file system allows no hard link here: then two equal files are kept. */
 static int is_no_hard_link(int error)
 {
     return error == EACCES || error == EPERM || error == EMLINK || error == EOPNOTSUPP ||
            error == ENOTSUP || error == ENOSYS || error == EXDEV;
 }
 
-/* The name `to` becomes one of the file `from`, or stays what it was. 0 or errno. */
+/* Makes `to` a name of the file `from`, or leaves it unchanged. Returns 0 or errno. */
 static int replace_by_link(int from_at, const char *from, int to_at, const char *to)
 {
-    char name[] = ".lmc-000000"; /* as is_temporary_name() knows it */
+    char name[] = ".lmc-000000"; /* of the form that is_temporary_name() accepts */
     int error = EEXIST;
     lock_temporary();
     for (unsigned i = 0; i < 1000000 && error == EEXIST; i++) {
@@ -84,8 +84,8 @@ static int replace_by_link(int from_at, const char *from, int to_at, const char 
     return error;
 }
 
-/* One file by two names instead of two equal files below an open directory; two files, if its file
- * system has no hard links. name: of the snapshot. */
+/* Turns two equal files below an open directory into one file with two names. If its file system
+ * has no hard links, they stay two files. name: of the snapshot. */
 static int make_hard_link(int root, const struct link *l, const char *name)
 {
     const char *from_name, *to_name;
@@ -136,7 +136,7 @@ int make_links(const char *root, const struct links *l, const char *name)
     return code;
 }
 
-/* Removes what is a link and should not be there, or leads elsewhere. */
+/* Removes a symbolic link that the snapshot does not have, or whose target is another one there. */
 static int remove_old_link(int root, const struct entry *e, const struct links *l,
                            size_t *n_changed)
 {
@@ -144,7 +144,7 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
     const char *last;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
-    *n_changed += !wanted; /* else it is made anew */
+    *n_changed += !wanted; /* else it will be made again */
     int fd = open_parent(root, e->path, 0, &last);
     int error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);

@@ -28,8 +28,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
                     "exists already and is no directory; name another one with -o");
-    /* "." and "..", also at the end of a path: a process that works in a directory does not see it
-     * replaced */
+    /* refuses "." and ".." at the end of a path: a process whose working directory is replaced
+     * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
                     "exists already, and no directory is replaced whose path ends so; name another "
@@ -47,7 +47,7 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     return CODE_OK;
 }
 
-/* Makes the temporary directory in that of `beside`. */
+/* Makes the temporary directory in the directory of `beside`. */
 static int make_root(struct restored_tree *t, const char *beside)
 {
     if (t->o->verbosity > 0) say_left_behind(beside);
@@ -79,7 +79,7 @@ int begin_parts(struct restored_tree *t, const struct stat *input, const char *f
     if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
     else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
     t->device = st.st_dev;
-    while (t->is_merged && *end) { /* it is "" of a directory that is empty */
+    while (t->is_merged && *end) { /* `first` is "" for an empty directory */
         char *const next = end + 1 + strcspn(end + 1, "/"), behind = *next;
         *next = 0;
         if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
@@ -130,7 +130,7 @@ int fail_made(const struct made *m, const char *target, const char *path, int er
     return fail_errno(path, error, "cannot create it");
 }
 
-/* What the system could make step by step, but nobody could open by its path. */
+/* Refuses paths that the system could make step by step, but no program could open. */
 static int check_path_size(const struct restored_tree *t, const char *path)
 {
 #ifdef PATH_MAX
@@ -147,7 +147,8 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
     t->path = join_path(t->root, file->path);
     int error = check_path_size(t, file->path);
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
-        error = make_directory(&t->made, file->path, &t->number);
+        error = find_made(&t->made, file->path, strlen(file->path), &t->number);
+        if (!error) error = go_to_made(&t->made, t->number);
     } else if (!error) {
         error = enter_made(&t->made, file->path);
         if (!error) error = count_made_file(&t->made);
@@ -187,7 +188,7 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
     return error ? fail_errno(file->path, error, "cannot write it") : CODE_OK;
 }
 
-/* Modes and times of directories, and all that was made to the disk. 0 or errno. */
+/* Sets modes and times of directories, and syncs all that was made. Returns 0 or errno. */
 static int finish_directories(struct restored_tree *t)
 {
     const int is_single = !is_synced_as_whole(&t->made);
@@ -196,9 +197,9 @@ static int finish_directories(struct restored_tree *t)
     return error;
 }
 
-/* mkdtemp made the root private, and setgid where that it is in is so. An empty root has got a mode
- * of its own. Another one gets those of the directory that it replaces (old), or the mode for which
- * the snapshot's file stands in, which had it from the root. 0 or errno. */
+/* mkdtemp has made the root private, and setgid if its parent is so. An empty root has its mode
+ * from the snapshot. Any other gets the attributes of the directory that it replaces (old), or the
+ * mode of the .lmc file, which got it from the compressed directory. Returns 0 or errno. */
 static int set_root_mode(const struct restored_tree *t, const struct stat *input,
                          const struct stat *old)
 {
@@ -216,8 +217,8 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     return error;
 }
 
-/* With -f only a directory is replaced of which everything comes back: the rest would be lost.
- * Fills t->replaced. */
+/* -f replaces a directory only if the new one has everything in it: all else would be lost. Fills
+ * t->replaced. */
 static int check_replaced(struct restored_tree *t, int force)
 {
     struct stat st, top;
@@ -248,7 +249,7 @@ static int check_replaced(struct restored_tree *t, int force)
     return code;
 }
 
-/* 0 or errno. What was replaced is the temporary name then. */
+/* Gives the tree its name. Afterwards the registered temporary is the replaced tree. 0 or errno. */
 static int publish_tree(struct restored_tree *t)
 {
     char *aside = temporary_name_beside(t->target);
@@ -262,7 +263,7 @@ static int publish_tree(struct restored_tree *t)
     return error;
 }
 
-/* error: of the step before; then what was replaced stays, too. */
+/* error: of the step before; if there was one, the replaced tree stays, too. */
 static int remove_replaced(const struct restored_tree *t, int error)
 {
     const struct entry *stopped_at;
@@ -282,8 +283,7 @@ static int remove_replaced(const struct restored_tree *t, int error)
     return code;
 }
 
-/* old: NULL, or of the directory that is replaced, whose content was listed. */
-static int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
+int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
 {
     int error = finish_directories(t), code;
     if (!error) error = set_root_mode(t, input, old);
@@ -305,15 +305,10 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input)
     return code;
 }
 
-int exchange_tree(struct restored_tree *t, const struct stat *old)
-{
-    return put_tree(t, NULL, old);
-}
+/* -- parts, into a directory that exists -- */
 
-/* -- parts, into a directory that is there -- */
-
-/* Nothing can be moved to another file system. directory: of what is restored; full: what to
- * name */
+/* Nothing can be moved to another file system. directory: where it is restored to; full: the path
+ * for the message */
 static int check_device(const struct restored_tree *t, const char *directory, const char *full)
 {
     struct stat st;
@@ -323,8 +318,8 @@ static int check_device(const struct restored_tree *t, const char *directory, co
                 "command of its own");
 }
 
-/* What is at the place of a directory, or of a file or link, whose parent is there: nothing, or
- * what may be there. A link to a directory is none: what is restored stays below the target. */
+/* Checks what is at the place of a directory, file or link, whose parent exists. A link to a
+ * directory does not count as a directory: so all that is restored stays below the target. */
 static int check_place(const struct restored_tree *t, const char *path, int is_directory,
                        int *is_there)
 {
@@ -372,7 +367,7 @@ struct part {
     int is_fresh; /* nothing was there before */
 };
 
-/* A directory that nobody may write to cannot be moved. 0 or errno. */
+/* Directories that are not writable cannot be moved: so their mode changes for that. 0 or errno. */
 static int move_part(const char *from, const char *to, int is_there)
 {
     struct stat st;
@@ -393,8 +388,8 @@ static int is_beside(const char *a, const char *b)
     return size == (size_t)(base_name(b) - b) && memcmp(a, b, size) == 0;
 }
 
-/* Brings what has come to its place to the disk; or, after an error, back from there, so that the
- * same command can be run again. */
+/* Syncs the parts in their places; or, after an error, moves new ones back, so that the same
+ * command can be run again. */
 static int finish_parts(const struct restored_tree *t, const struct part *moved, size_t n, int code)
 {
     for (int goes_back = 0; goes_back <= 1; goes_back++)
@@ -419,7 +414,7 @@ int commit_parts(struct restored_tree *t)
     struct part *moved;
     size_t n = 0;
     if (!t->is_merged) return commit_tree(t, 0, t->input);
-    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
+    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes forbid it */
     int error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot sync what was restored");
     moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
@@ -428,12 +423,12 @@ int commit_parts(struct restored_tree *t)
         char *from = join_path(t->root, e->path), *to = join_path(t->target, e->path);
         int is_there = *e->path == 0;
         struct stat st;
-        const int is_moved = lstat(from, &st) != 0; /* with what it is in */
+        const int is_moved = lstat(from, &st) != 0; /* with its directory */
         if (is_moved && errno != ENOENT) error = errno;
         if (!is_moved) {
             if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);
             if (code == CODE_OK && is_there && e->is_directory) {
-                error = chmod(from, 0700) == 0 ? 0 : errno; /* it gives what is in it, and goes */
+                error = chmod(from, 0700) == 0 ? 0 : errno; /* its content is moved instead */
             } else if (code == CODE_OK) {
                 error = move_part(from, to, is_there);
                 moved[n].path = e->path;

@@ -30,7 +30,7 @@ static int fail_write(const struct restore *r, int error)
 
 /* -- callbacks of lmc_snapshot_restore -- */
 
-/* Opens a file of the tree again, whose own mode may forbid that. -1: errno */
+/* Opens a file of the tree again, even if its mode forbids that. Returns -1 and errno on errors. */
 static int open_again(const struct restore *r, size_t number)
 {
     char *path = join_path(r->tree.root, r->seen.list[number].path);
@@ -50,14 +50,14 @@ static int open_again(const struct restore *r, size_t number)
     return fd;
 }
 
-/* What was written already. The file in work has its last zeros when it is complete: until then it
- * may seem to end early. */
+/* Reads what was written already. The zeros at the end of a file are written when it is complete;
+ * until then it may end early, so what is missing is read as zeros. */
 static enum lmc_status restore_read_back(void *user, size_t number, uint64_t offset, void *dst,
                                          size_t size)
 {
     struct restore *r = (struct restore *)user;
     struct outlet *const out = outlet_of(r);
-    int fd = r->out.fd, error;
+    int fd = r->out.fd, error = 0;
     if (!r->is_tree && (!r->out.is_file || r->is_checked))
         return read_second_look(&r->again, number, offset, dst, size);
     if (number + 1 == r->seen.n && outlet_flush(out, offset + size))
@@ -69,24 +69,18 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
             r->again_number = number;
         }
         fd = r->fd_again;
-        if (fd < 0)
-            return stop_restore(
-                       r, fail_errno(r->seen.list[number].path, errno, "cannot read it again"))
-                       ? LMC_ERR_READ
-                       : LMC_OK;
+        error = fd < 0 ? errno : 0;
     }
     memset(dst, 0, size);
-    error = read_at(fd, offset, dst, size);
-    return error > 0 && stop_restore(
-                            r, fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target,
-                                          error, "cannot read it again"))
-               ? LMC_ERR_READ
-               : LMC_OK;
+    if (!error) error = read_at(fd, offset, dst, size);
+    if (error <= 0) return LMC_OK;
+    r->code = fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target, error,
+                         "cannot read it again");
+    return LMC_ERR_READ;
 }
 
-/* Of a snapshot in a file its index tells which files have several names. In a stream of tar each
- * is written once, by whichever name comes first. What was wrong with the list is found at the
- * end. */
+/* Reads, if the snapshot is a file, which of its files have several names: a tar stream has each of
+ * them once, by the name that comes first. Faults of the list are reported at the end. */
 static void read_links_ahead(struct restore *r, struct source *s, const lmc_base *base)
 {
     struct archive a;
@@ -103,7 +97,7 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
     close_archive(&a);
 }
 
-/* By which name the file was written that has this one, too; NULL: it was not, but is now. */
+/* The name by which the same file was written before; NULL: it was not, and is written now. */
 static const char *find_written_name(struct restore *r, const char *path)
 {
     const struct link *l = find_link_record(&r->ahead, path);
@@ -140,12 +134,12 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
     return error ? fail_output(&r->out, error) : CODE_OK;
 }
 
-/* The links; then the directories, from the leaves up, for what comes later in one changes its
- * time; and the end. */
+/* Writes the links; then the directories, from the leaves up, as files that are unpacked in one
+ * later would change its time; and the end. */
 static int finish_tar(struct restore *r)
 {
     int error = 0;
-    for (size_t i = 0; i < r->links.n && !error; i++) /* what a hard link names was written */
+    for (size_t i = 0; i < r->links.n && !error; i++) /* hard links were written already */
         if (r->links.list[i].type == LINK_SYMBOLIC)
             error =
                 tar_link(&r->out, LINK_SYMBOLIC, r->links.list[i].path, r->links.list[i].target);
@@ -167,7 +161,7 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         return LMC_OK;
     }
     if (number == 0) {
-        /* a lone file has no path of its own: the snapshot's name is its name */
+        /* a single file has no path in the snapshot */
         r->tree.is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
         r->is_tree = *file->path != 0 || r->tree.is_empty;
         r->is_tar = r->is_tree && !r->tree.target;
@@ -244,7 +238,7 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     init_tree(&r->tree, target, o);
 }
 
-/* Standard output, or a device or pipe that -o names: what was written cannot be read again. */
+/* Whether the output cannot be read again: standard output, or a device or pipe named by -o. */
 static int is_passed_on(const char *target)
 {
     struct stat st;
@@ -260,9 +254,8 @@ static int is_delta_source(const struct source *s)
 
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
-    lmc_restore_options options;
-    enum lmc_status status;
-    memset(&options, 0, sizeof options);
+    lmc_restore_options options = {0};
+    enum lmc_status status = LMC_OK;
     options.begin_file = restore_begin;
     options.write = restore_bytes;
     options.end_file = restore_end;
@@ -275,10 +268,11 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     }
     init_second_look(&r->again, s, base, r->o);
     r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
+    progress_start(s->name, s->size);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
-    if (r->code != CODE_OK) return r->code;
-    if (!r->is_checked) read_links_ahead(r, s, base);
-    status = restore_source(&r->again, &options, NULL);
+    if (r->code == CODE_OK && !r->is_checked) read_links_ahead(r, s, base);
+    if (r->code == CODE_OK) status = restore_source(&r->again, &options, NULL);
+    progress_clear();
     if (r->code != CODE_OK) return r->code;
     return status == LMC_OK ? CODE_OK : fail_restore(&r->again, status);
 }

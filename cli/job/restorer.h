@@ -4,8 +4,8 @@
  *   init_restore -> run_restore -> finish_restore, or discard_restore -> free_restore
  *
  * A snapshot of one file without a path becomes a file (sys/output.h), any other a tree
- * (restored_tree.h). Only when the first file begins is it known which; until then `started` is
- * 0 and there is nothing to undo. Errors are reported.
+ * (restored_tree.h). Which one is known when the first file begins; until then `started` is 0 and
+ * there is nothing to undo. Errors are reported.
  */
 #pragma once
 
@@ -18,10 +18,10 @@
 struct options;
 struct source;
 
-/* A file of several names. */
+/* A file with several names. */
 struct one_file {
-    const char *target;  /* the name that its hard links give */
-    const char *written; /* its name in the tar stream; NULL: it is not written yet */
+    const char *target;  /* the target of its hard links */
+    const char *written; /* its name in the tar stream; NULL: not written yet */
 };
 
 struct restore {
@@ -33,37 +33,37 @@ struct restore {
     int is_tar;        /* a tree that goes to standard output, as a stream for tar */
     struct output out; /* unless is_tree */
     struct attributes attributes;
-    struct restored_tree tree; /* its target is that of a file, too */
-    int fd_again;              /* a restored file whose bytes are needed again; -1: none */
+    struct restored_tree tree; /* its target is also used for a file */
+    int fd_again;              /* a restored file that is read again; -1: none */
     size_t again_number;
     struct links links;
     struct links ahead; /* for tar output: the links, read from the index before the files */
     struct one_file *one_files; /* sorted by target; one for each hard link */
     size_t n_one_files;
-    int is_skipped; /* the current file: its content was already written under another name */
+    int is_skipped;         /* the present file was written before, by another name */
     struct seen_files seen; /* all files so far */
-    lmc_file *directories;  /* for tar output, where they come last; the paths are copies */
+    lmc_file *directories;  /* for tar output, where they come last; own copies of the paths */
     size_t n_directories, room_for_directories;
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
-    int code;             /* what a callback has reported */
-    /* Nothing is written, but all is checked (lmc -t) */
+    int code;             /* exit code of an error that a callback has reported */
+    /* lmc -t: all is checked, nothing is written; the snapshot has hashes */
     int is_checked, has_hashes;
     uint64_t n_files;
     char *made_with; /* the base's name when the delta was made; NULL: unknown */
 };
 
-/* target: NULL for standard output; it and the others must outlive the restore. */
+/* target: NULL for standard output. All arguments must outlive the restore. */
 void init_restore(struct restore *r, const char *input, const char *target,
                   const struct options *o);
 
-/* Restores the stream; what is open afterwards is to be committed or discarded. */
+/* Restores the stream. What it has opened is then to be committed or discarded. */
 int run_restore(struct restore *r, struct source *s, const lmc_base *base);
 
 /* code: of run_restore(); commits if that is CODE_OK, else discards and returns it. */
 int finish_restore(struct restore *r, int code);
 
-/* Leaves nothing of what run_restore() has written. */
+/* Removes all that run_restore() has written. */
 void discard_restore(struct restore *r);
 
 void free_restore(struct restore *r);
@@ -72,24 +72,24 @@ void free_restore(struct restore *r);
  * (its source was a pipe). */
 void complete_attributes(struct attributes *a, const struct stat *input);
 
-/* Opens the snapshot at path ("-": standard input). To be closed in any case. */
+/* Opens the snapshot at path ("-": standard input). To be closed even after an error. */
 int open_snapshot_source(struct source *s, const char *path, const struct options *o);
 
 /* -- a directory as a stream for tar, POSIX.1-2001, pax (tar_stream.c) --
  *
  *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
  *
- * The old header of 512 bytes cannot hold long names, sizes of 8 GiB and more, nor times before
- * 1970 or with fractions. An extended header before it holds them. Functions return 0 or errno.
+ * The old header of 512 bytes has no room for long names, sizes of 8 GiB and more, nor times before
+ * 1970 or with fractions. They are in an extended header before it. Functions return 0 or errno.
  */
 
-/* The header; the file's size must be known. */
+/* Writes the header. The file's size must be known. */
 int tar_begin(struct output *out, const lmc_file *file);
 
-/* Fills up the file's last record. */
+/* Fills the file's last record with zeros. */
 int tar_end(struct output *out, const lmc_file *file);
 
-/* A link. target: the text of a symbolic link; for a hard link, the path of an earlier file. */
+/* Writes a link. target: of a symbolic link, its text; of a hard link, an earlier file's path. */
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target);
 
 int tar_finish(struct output *out);

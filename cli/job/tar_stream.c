@@ -34,7 +34,7 @@ static void put_octal(char *field, unsigned digits, uint64_t value)
     for (; digits-- > 0; value >>= 3) field[digits] = (char)('0' + (value & 7));
 }
 
-/* What is too long or too large is cut: the extended header has it. */
+/* Cuts what is too long or too large: the extended header has all of it. */
 static int write_record(struct output *out, const struct tar_entry *e)
 {
     char record[512];
@@ -75,7 +75,7 @@ static void add_line(char **text, size_t *size, const char *key, const char *val
 {
     const size_t rest = strlen(key) + strlen(value) + 3;
     size_t total = rest + count_digits(rest);
-    total = rest + count_digits(total); /* one digit more may come of it */
+    total = rest + count_digits(total); /* its own digits may add one more */
     *text = (char *)resize(*text, *size + total + 1, 1);
     snprintf(*text + *size, total + 1, "%llu %s=%s\n", (unsigned long long)total, key, value);
     *size += total;
@@ -83,7 +83,6 @@ static void add_line(char **text, size_t *size, const char *key, const char *val
 
 static int write_extended(struct output *out, const struct tar_entry *e, uint32_t nanoseconds)
 {
-    struct tar_entry x = {0};
     char *text = NULL, number[48];
     size_t size = 0;
     if (strlen(e->path) > NAME_SIZE) add_line(&text, &size, "path", e->path);
@@ -101,10 +100,7 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
         add_line(&text, &size, "mtime", number);
     }
     if (!text) return 0;
-    x.type = 'x';
-    x.path = "PaxHeaders/x";
-    x.size = size;
-    x.mode = 0644;
+    const struct tar_entry x = {'x', "PaxHeaders/x", NULL, size, 0644, 0};
     int error = write_record(out, &x);
     if (!error) error = write_output(out, text, size);
     if (!error) error = fill_record(out, size);
@@ -115,18 +111,15 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
 int tar_begin(struct output *out, const lmc_file *file)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY;
-    struct tar_entry e = {0};
-    size_t size = strlen(file->path);
-    char *path = (char *)resize(NULL, size + 3, 1);
-    memcpy(path, file->path, size + 1);
-    if (size == 0) strcpy(path, is_directory ? "./" : "file");
-    else if (is_directory) strcpy(path + size, "/");
-    e.type = is_directory ? '5' : '0';
-    e.path = path;
-    e.size = is_directory ? 0 : file->size;
-    e.mode = is_directory ? 0755 : 0644;
+    const char *const name = *file->path ? file->path : is_directory ? "." : "file";
+    char *path = format_text("%s%s", name, is_directory ? "/" : "");
+    struct tar_entry e = {'0', path, NULL, file->size, 0644, file->has_mtime ? file->mtime_s : 0};
+    if (is_directory) {
+        e.type = '5';
+        e.size = 0;
+        e.mode = 0755;
+    }
     if (file->has_mode) e.mode = kept_mode(file->mode, is_directory);
-    e.mtime = file->has_mtime ? file->mtime_s : 0;
     int error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
     if (!error) error = write_record(out, &e);
     free(path);
@@ -140,11 +133,7 @@ int tar_end(struct output *out, const lmc_file *file)
 
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target)
 {
-    struct tar_entry e = {0};
-    e.type = type == LINK_HARD ? '1' : '2';
-    e.path = path;
-    e.target = target;
-    e.mode = 0777;
+    const struct tar_entry e = {type == LINK_HARD ? '1' : '2', path, target, 0, 0777, 0};
     int error = write_extended(out, &e, 0);
     return error ? error : write_record(out, &e);
 }

@@ -16,7 +16,7 @@ int fail_writer(enum lmc_status status, const struct output *out, const char *na
                                    : fail_status(name, status);
 }
 
-/* Whether any tensor will be quantised, newly or again. The snapshot's header says so. */
+/* Whether any tensor will be quantised, also by an old quantizer. It is a bit of the header. */
 static int may_quantise(const struct members *m)
 {
     for (size_t i = 0; i < m->n; i++)
@@ -25,7 +25,7 @@ static int may_quantise(const struct members *m)
     return 0;
 }
 
-/* A snapshot that is coded again keeps its hashes, which are of the same bytes. */
+/* Whether the snapshot has hashes: it keeps them when it is coded again, as its bytes stay. */
 static int has_hashes(const struct archive *a)
 {
     uint8_t hash[32];
@@ -34,8 +34,8 @@ static int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
-/* While an output is held, lmc looks whether the base is of use: first after this many bytes, then
- * at twice as many, and so on. */
+/* While an output is held, lmc checks whether the base has helped: first after so many bytes, then
+ * whenever their number has doubled. */
 #define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
 
 static int uses_base(const struct output *out)
@@ -45,14 +45,14 @@ static int uses_base(const struct output *out)
     return use.predicted_size != 0;
 }
 
-/* The sink's write(); user: an output, whose outlet says why it failed. */
+/* The sink's write(). user: an output; its outlet has the error. */
 static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 {
     struct output *out = (struct output *)user;
     const uint64_t before = out->outlet.size;
     if (write_output(out, data, size)) return LMC_ERR_WRITE;
     if (out->held < 0 || out->outlet.size < FIRST_LOOK_SIZE ||
-        (before ^ out->outlet.size) <= before || /* the highest set bit is the same */
+        (before ^ out->outlet.size) <= before || /* the highest bit set is the same */
         !uses_base(out))
         return LMC_OK;
     return release_output(out) == 0 ? LMC_OK : LMC_ERR_WRITE;
@@ -61,12 +61,11 @@ static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base)
 {
-    lmc_writer_options options;
-    lmc_sink sink;
+    lmc_writer_options options = {0};
+    const lmc_sink sink = {write_snapshot, out};
     enum lmc_status status;
     char *name = base ? name_base(base) : NULL;
     int code = CODE_OK;
-    memset(&options, 0, sizeof options);
     options.parallel = &m->o->parallel;
     options.level = m->o->policy->level != LMC_LEVEL_DEFAULT ? m->o->policy->level : m->o->level;
     options.log2_block = m->o->policy->log2_block;
@@ -86,8 +85,6 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
     options.content_hashes = m->o->hashes || has_hashes(m->archive);
-    sink.write = write_snapshot;
-    sink.user = out;
     status = lmc_writer_open(writer, &sink, &options);
     if (status == LMC_OK && name)
         status = lmc_writer_add_metadata(*writer, BASE_KEY, name, strlen(name));
@@ -101,8 +98,8 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Checks that the snapshot that was written has the fingerprint of the one that was read. The
- * checks of single blocks do not show that. */
+/* Checks that the written snapshot has the fingerprint of the one that was read, which the checks
+ * of single blocks do not show. */
 static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 {
     lmc_snapshot_info read = snapshot_info(a->reader);
@@ -135,14 +132,14 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
 
 /* -- from another snapshot -- */
 
-/* Bytes that are decoded at once. No block of a large tensor is decoded twice: the tensor has runs
- * of its own, and a window is a whole number of its blocks. */
+/* Bytes that are decoded by one call. No block of a large tensor is decoded twice: the tensor has
+ * its own runs, and a window is a whole number of its blocks. */
 #define RECODE_WINDOW ((size_t)16 << 20)
 
 /* The largest section that is copied: the writer holds it in memory. */
 #define MOST_OF_A_SECTION ((uint64_t)64 << 20)
 
-/* How many bytes are read next: a window, or less, up to the last tensor that begins in it. */
+/* Bytes to read next: a window, or fewer, up to the start of the last tensor that begins in it. */
 static size_t choose_window(const lmc_file *f, uint64_t at)
 {
     uint64_t end;
@@ -183,7 +180,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
 }
 
-/* The tensor of a member that begins there; NULL: none does. */
+/* The choice for the tensor of a member that begins at offset; NULL: none does. */
 static struct choice *find_choice_at(const struct members *m, size_t number, uint64_t offset)
 {
     const struct member *member = number < m->n ? &m->list[number] : NULL;
@@ -195,14 +192,13 @@ static struct choice *find_choice_at(const struct members *m, size_t number, uin
                : NULL;
 }
 
-/* Codes a quantised tensor again with its old quantizer: so it stays as small, and loses nothing
+/* Takes the old quantizer for a tensor that is coded again: so it stays as small and loses nothing
  * more. */
 static int read_quantizer(struct members *m, struct choice *c)
 {
     struct archive *a = m->archive;
-    lmc_twin second;
+    lmc_twin second = {0};
     enum lmc_status status;
-    memset(&second, 0, sizeof second);
     second.file_number = SIZE_MAX;
     status = lmc_reader_recover_quantizer(a->reader, m->list[c->member].number, c->tensor,
                                           &c->quantizer, &second);
@@ -302,7 +298,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
                    const struct attributes *attributes, const char *name, const struct options *o,
                    int *is_useless)
 {
-    struct members m;
+    struct members m = {0};
     struct base_use use;
     lmc_writer *writer = NULL;
     unsigned char *window;
@@ -310,7 +306,6 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     double start = now();
     char *shown = copy_text(name ? name : output_name(out));
     int code = CODE_OK;
-    memset(&m, 0, sizeof m);
     m.o = o;
     m.archive = a;
     m.n = snapshot_info(a->reader).n_files;

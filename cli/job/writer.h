@@ -16,22 +16,22 @@ struct members;
 struct options;
 struct output;
 
-/* Reports what the writer has returned; name: of the source. */
+/* Reports an error that the writer has returned. name: of the source. */
 int fail_writer(enum lmc_status status, const struct output *out, const char *name);
 
-/* base: NULL or what the snapshot is coded against */
+/* base: what the snapshot is coded against; NULL: nothing */
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
                   const struct base *base);
 
-/* Ends the snapshot. If code is an error, or ending fails, the output is discarded; otherwise it
- * is still to be committed. *use: what the base was good for, if that is measured. */
+/* Ends the snapshot. If code is an error, or ending fails, the output is discarded; otherwise it is
+ * still to be committed. *use: how much was coded against the base, if that is measured. */
 int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
                     struct base_use *use);
 
 /* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
- * base: NULL or what it is coded against. name: for messages; NULL: that of the output.
- * is_useless: set if nothing was coded against the base; NULL: do not ask. Then nothing was
- * written: an output that is held (hold_output) is still open, and empty again. */
+ * base: what it is coded against; NULL: nothing. name: for messages; NULL: that of the output.
+ * *is_useless: nothing was coded against the base, so nothing was written; an output that is held
+ * (hold_output) is still open, and empty again. is_useless NULL: write in any case. */
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
                    const struct attributes *attributes, const char *name, const struct options *o,
                    int *is_useless);

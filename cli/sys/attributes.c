@@ -77,7 +77,7 @@ static int begins_with(const char *name, const char *prefix)
 
 unsigned find_attached(const char *path)
 {
-    char list[65536]; /* no list is longer */
+    char list[65536]; /* the longest possible list */
     const ssize_t size = llistxattr(path, list, sizeof list);
     unsigned found = 0;
     for (ssize_t at = 0; at < size; at += (ssize_t)strlen(list + at) + 1) {

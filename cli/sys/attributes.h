@@ -15,40 +15,40 @@ struct attributes {
     gid_t group;
 };
 
-/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and
- * sticky of a directory are no such bits. */
+/* The bits of a mode that a snapshot keeps: not those of files by which a program runs as somebody
+ * else. For directories, setgid and sticky are kept. */
 mode_t kept_mode(mode_t mode, int is_directory);
 
-/* Mode, time and owner of a file that is there. */
+/* Mode, time and owner of an existing file. */
 struct attributes attributes_of_stat(const struct stat *st);
 
-/* What the snapshot says. */
+/* Those that the snapshot stores for a file. */
 struct attributes attributes_of_file(const lmc_file *file);
-/* The same of a directory, which gets a mode in any case: without one, that of a new one. */
+/* The same for a directory. If no mode is stored, it is that of a new directory. */
 struct attributes attributes_of_directory(const lmc_file *file);
 
-/* To be called before other threads are started: it cannot be read without being set. */
+/* Must be called before other threads start: reading the umask also changes it for a moment. */
 void read_umask(void);
 
-/* The mode of a new file or directory for which mode is asked. */
+/* The mode that a new file or directory gets if it is created with `mode`. */
 mode_t mask_mode(mode_t mode);
 
-/* 0 or errno. The owner can be kept by root only, which is no error. */
+/* Returns 0 or errno. Only root can set the owner; that others cannot is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
-/* What is attached to a file, and no snapshot keeps: extended attributes (but those that systems
- * give to every file), access control lists. 0 if it cannot be told. */
+/* What a file has and no snapshot keeps: extended attributes (except those that systems give to
+ * every file), access control lists. 0 if unknown. */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 
-/* Whether both are one file, perhaps with different names. */
+/* Whether both are the same file, perhaps by different names. */
 int same_file(const struct stat *a, const struct stat *b);
 
-/* The same by their names, which may be of nothing. */
+/* The same by paths. 0 if one of them does not exist. */
 int is_same_file(const char *a, const char *b);
 
-/* Whether path lies below directory; links resolved. */
+/* Whether path is below directory, after all links are resolved. */
 int lies_within(const char *path, const char *directory);
 
-/* Whether nobody has written to the file between the two. */
+/* Whether the file has stayed unchanged from a to b. */
 int same_state(const struct stat *a, const struct stat *b);

@@ -8,8 +8,8 @@
 #include <sys/syscall.h> /* SYS_syncfs */
 #endif
 
-/* After a failed read or write: whether to try again. A shell may hand over descriptors that do not
- * block. */
+/* After a failed read or write: whether to try again. A shell may pass on non-blocking
+ * descriptors. */
 static int io_retry(int fd, short event)
 {
     struct pollfd wait;
@@ -52,8 +52,8 @@ int write_full(int fd, const void *data, size_t size)
     return 0;
 }
 
-/* What is all zero within a range that begins and ends at multiples of this becomes a hole: there
- * is no point in holes of less than a page, and each of them costs a call. */
+/* Ranges between multiples of this size become holes if they are all zero. Smaller holes would cost
+ * more calls, and a hole of less than a page saves nothing. */
 #define HOLE_SIZE ((size_t)64 << 10)
 
 #define MIN_HOLE_SIZE ((size_t)4 << 10)
@@ -63,8 +63,8 @@ static int is_zero(const unsigned char *data, size_t size)
     return !data[0] && !data[size - 1] && memcmp(data, data + 1, size - 1) == 0;
 }
 
-/* How many bytes at data, which belong at that offset of a file, are to be written; *hole: how many
- * zeros follow them that are left out. */
+/* How many bytes of data, which belong at that offset of a file, to write. *hole: how many zeros
+ * follow them that are left out. */
 static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size, size_t *hole)
 {
     size_t at = 0;
@@ -79,9 +79,9 @@ static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size,
     return at;
 }
 
-#define WINDOW_SIZE ((size_t)512 << 10) /* larger windows are slower, too */
+#define WINDOW_SIZE ((size_t)512 << 10) /* larger ones are slower, too */
 
-/* After each so many bytes the disk starts to write them, while lmc makes the next. */
+/* After each so many bytes, the system is told to write them to the disk meanwhile. */
 #define SYNC_SIZE ((uint64_t)8 << 20)
 
 static int write_window(struct outlet *out)
@@ -99,9 +99,9 @@ static int write_window(struct outlet *out)
     return out->error;
 }
 
-/* What waits and size bytes behind it, which fill the window, in one call. 0: not all of that was
- * written; it may have holes, or the call ended early. Of a hole that lies in both, one has enough
- * to be seen. */
+/* Writes the waiting bytes and `size` more, which together fill the window, by one call. 0: not all
+ * was written, as they may have holes, or the call ended early. A hole that is in both parts is
+ * found, as one of them has enough of it. */
 static int write_through(struct outlet *out, const unsigned char *data, size_t size)
 {
     const uint64_t start = out->size - out->n_waiting;

@@ -10,8 +10,8 @@
 #include "tree.h"
 
 #if defined(__linux__)
-/* The system refuses a lease for reading on what is open for writing. NFS and SMB refuse others,
- * too: there nothing is known. */
+/* Linux refuses a lease for reading if the file is open for writing. NFS and SMB also refuse
+ * others: there the answer is 0. */
 static int is_open_for_writing(const char *path)
 {
     struct statfs s;
@@ -38,18 +38,14 @@ static void look_into(struct look *k, const char *root, const char *path)
     struct dirent *entry;
     DIR *directory;
     int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
-    if (is_link && stat(full, &target) == 0) st = target; /* or it leads nowhere */
+    if (is_link && stat(full, &target) == 0) st = target; /* else it leads nowhere */
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                 c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
-        uint64_t values[5];
-        values[0] = (uint64_t)st.st_mode;
-        values[1] = (uint64_t)st.st_ino;
-        values[2] = (uint64_t)st.st_size;
-        values[3] = (uint64_t)m;
-        values[4] = (uint64_t)c;
+        const uint64_t values[] = {(uint64_t)st.st_mode, (uint64_t)st.st_ino, (uint64_t)st.st_size,
+                                   (uint64_t)m, (uint64_t)c};
         k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
-                                sizeof values); /* whatever the order */
+                                sizeof values); /* a sum: order does not matter */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);

@@ -7,16 +7,16 @@
 
 struct look {
     uint64_t digest; /* of names, kinds, sizes, times */
-    int64_t newest;  /* change, in nanoseconds */
+    int64_t newest;  /* newest change, in nanoseconds */
     size_t n_files;
-    int is_whole;   /* all could be looked at */
-    int is_written; /* a file is open for writing; 0 if the system does not tell */
+    int is_whole;   /* all of it could be looked at */
+    int is_written; /* a file is open for writing; 0 if unknown */
 };
 
-/* Two looks show whether the file or tree changes. Nothing is reported. */
+/* Two calls show whether a file or tree has changed. Reports nothing. */
 struct look look_at(const char *path);
 
-/* That the source, from before it was read to now, was not changed, and that nobody can go on
- * writing to it. To be asked last before it is removed. snapshot: what is made of it, for messages.
+/* Checks that the source has not changed since `before`, when it was not read yet, and that no
+ * program has it open for writing. The last check before removing it. snapshot: for messages.
  */
 int check_unchanged(const char *path, const struct look *before, const char *snapshot);

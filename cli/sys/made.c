@@ -22,7 +22,7 @@ static void link_node(struct made *m, size_t number)
     *slot = number;
 }
 
-/* Its number; 0: there is none. */
+/* The number of a node; 0: there is none. */
 static size_t find_node(const struct made *m, size_t parent, const char *name, size_t size)
 {
     size_t i = m->table[hash_name(parent, name, size) & (m->n_slots - 1)];
@@ -53,9 +53,9 @@ static size_t add_node(struct made *m, size_t parent, const char *name, size_t s
     return m->n - 1;
 }
 
-/* -- going -- */
+/* -- moving from directory to directory -- */
 
-/* Opens a directory from where we are. One where we have been must be the same still. */
+/* Opens a directory, relative to m->fd. is_known: it must be the same as at the first time. */
 static int open_directory(struct made *m, const char *name, size_t number, int is_known, int *fd)
 {
     struct made_directory *d = &m->list[number];
@@ -88,10 +88,10 @@ static int go_to(struct made *m, const char *name, size_t number, int is_known)
 
 static int go_up(struct made *m) { return go_to(m, "..", m->list[m->at].parent, 1); }
 
-/* The umask would keep us out of what we make: then it gets its mode at the end. */
+/* Whether the umask would lock us out of new directories: then they get their mode at the end. */
 static int needs_mode(void) { return mask_mode(0700) != 0700; }
 
-/* Down into a directory that is a node, and perhaps not there. */
+/* Goes down into the directory of a node, and makes it if it is missing. */
 static int go_down(struct made *m, size_t number)
 {
     struct made_directory *d = &m->list[number];
@@ -101,14 +101,14 @@ static int go_down(struct made *m, size_t number)
             m->n_entries++;
             d->is_made = 1;
         } else if (errno != EEXIST) {
-            return errno; /* else it was there, or this file system takes two names for one */
+            return errno; /* else it exists, maybe by a name that differs in case */
         }
         d->is_there = 1;
     }
     return go_to(m, d->name, number, 0);
 }
 
-/* There is room in m->way. Allocates nothing: see lock_temporary(). */
+/* m->way has enough room. Must not allocate: see lock_temporary(). */
 int go_to_made(struct made *m, size_t target)
 {
     size_t n = 0, up = target;
@@ -125,7 +125,7 @@ int go_to_made(struct made *m, size_t target)
     return error;
 }
 
-/* -- outside -- */
+/* -- public functions -- */
 
 int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth)
 {
@@ -168,12 +168,6 @@ int enter_made(struct made *m, const char *path)
     return error ? error : go_to_made(m, number);
 }
 
-int make_directory(struct made *m, const char *path, size_t *number)
-{
-    int error = find_made(m, path, strlen(path), number);
-    return error ? error : go_to_made(m, *number);
-}
-
 int count_made_file(struct made *m)
 {
     if (m->n_entries >= m->max_entries) return MADE_TOO_MANY;
@@ -181,14 +175,14 @@ int count_made_file(struct made *m)
     return 0;
 }
 
-/* What is above is opened before the mode is set, which may lock it. */
+/* Called when the parent is open already, as the mode may lock the way to it. */
 static int finish_directory(const struct made *m, const struct made_directory *d, int is_synced)
 {
     int error = 0;
     if (d->has_attributes) error = set_attributes(m->fd, &d->attributes);
     else if (d->is_made && needs_mode() && fchmod(m->fd, mask_mode(0777)) != 0 && errno != EPERM &&
              errno != ENOTSUP)
-        error = errno; /* one that the snapshot does not tell of; the root is the caller's */
+        error = errno; /* not for a directory of the snapshot, nor the root */
     if (!error && is_synced && fsync(m->fd) != 0 && errno != EINVAL) error = errno;
     return error;
 }
@@ -212,7 +206,7 @@ int finish_made(struct made *m, int is_synced)
     return error;
 }
 
-/* An fsync takes a millisecond, and more if thousands of directories wait with it. */
+/* An fsync for each of thousands of small files takes long: then all are synced together. */
 #define SYNCED_FILES ((uint64_t)256)
 #define SMALL_FILE ((uint64_t)1 << 20)
 
@@ -224,7 +218,7 @@ int is_synced_as_whole(const struct made *m)
 int is_synced_at_end(const struct made *m, uint64_t size)
 {
     return is_synced_as_whole(m) && size < SMALL_FILE &&
-           m->list[m->at].device == m->list[0].device; /* below the root others may be mounted */
+           m->list[m->at].device == m->list[0].device; /* no mount is between */
 }
 
 void close_made(struct made *m)

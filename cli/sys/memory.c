@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "platform.h"
 
-static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
+static void (*clean_up)(void); /* NULL: nothing to do before the process ends */
 
 void on_out_of_memory(void (*hook)(void)) { clean_up = hook; }
 

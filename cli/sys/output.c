@@ -35,7 +35,7 @@ char *follow_links(const char *path)
     for (int n = 0; n < 40; n++) {
         char target[4096], *directory, *next;
         ssize_t size = readlink(at, target, sizeof target);
-        if (size < 0) return at; /* no link */
+        if (size < 0) return at; /* it is no link */
         if (size == (ssize_t)sizeof target) break;
         target[size] = 0;
         directory = directory_of(at);
@@ -118,7 +118,7 @@ int take_held(struct output *out)
     return fd;
 }
 
-/* All of the file `from`, of that size, to an outlet; 0 or errno. */
+/* Copies the whole file `from`, of that size, to an outlet. Returns 0 or errno. */
 static int copy_to_outlet(int from, uint64_t size, struct outlet *to)
 {
     unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
@@ -156,8 +156,8 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Where what has no name cannot get one after all, or has to replace what came meanwhile, a copy
- * takes its place, as one that had a name from the beginning. 0 or errno. */
+/* Copies an output without a name to a temporary file beside its path: if it cannot get its name
+ * after all, or has to replace a file that has appeared meanwhile. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
     struct stat st;
@@ -185,7 +185,7 @@ static int rename_temporary(const struct output *out)
     return error;
 }
 
-/* Brings the written file to its name, and that to the disk; 0 or errno: then a new name is gone
+/* Gives the written file its name, and syncs that. 0 or errno; after an error a new name is removed
  * again. */
 static int publish_output(struct output *out, const struct attributes *attributes)
 {
@@ -216,7 +216,7 @@ int commit_output(struct output *out, const struct attributes *attributes)
     }
     if (!error) {
         out->open = 0;
-        if (out->path && close(out->fd) != 0 && !out->is_file) /* of a file all is on the disk */
+        if (out->path && close(out->fd) != 0 && !out->is_file) /* a file was synced before */
             error = errno;
         code = error ? fail_output(out, error) : CODE_OK;
         free(out->path);

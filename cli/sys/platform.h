@@ -1,4 +1,4 @@
-/* platform.h - what nearly all files use, and what must be said before the headers of the system
+/* platform.h - what nearly all files use, and macros that must precede the system's headers
  * SPDX-License-Identifier: MIT
  *
  * Every header of the command includes this first, and every source file its own header first.
@@ -41,45 +41,45 @@
 #include "../../formats/sorted.h"
 #include "../../lmc.h"
 
-/* -- memory that is always there, and lists in it --
+/* -- memory whose allocation never fails, and lists in it --
  *
- * What cannot be had ends the process: a command that has run out of memory has nothing better to
- * do. All results are to be freed with free().
+ * If memory runs out, the process ends: a command has nothing better to do. All results are to be
+ * freed with free().
  */
 
-/* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
+/* hook is called once if memory runs out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
-/* p; if that is NULL, says so and ends the process. */
+/* Returns p. If it is NULL, reports lack of memory and ends the process. */
 void *check_memory(void *p);
 
 /* realloc() for n things of that size, which never fails and never returns NULL. To be freed. */
 void *resize(void *p, size_t n, size_t size);
 
-/* Room for n things of that size, all of it zero. */
+/* Memory for n things of that size, all zero. */
 void *zeroed(size_t n, size_t size);
 
-/* A list of n things of that size, with room for *room, gets room for one more. */
+/* Grows a list of n things of that size, with room for *room, so that it has room for one more. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
 
-/* A list of *n things gets one more, all of it zero, which is returned. list: of the pointer to it,
- * which may move. */
+/* Adds a thing, all zero, to a list of *n things, and returns it. list: address of the pointer to
+ * the list, which may change. */
 void *append(void *list, size_t *n, size_t *room, size_t size);
 
-/* What printf() would print. To be freed. */
+/* The text that printf() would print. To be freed. */
 LIKE_PRINTF(1, 2) char *format_text(const char *format, ...);
 LIKE_PRINTF(1, 0) char *format_list(const char *format, va_list list);
 
-/* Puts it at the end of *text, which may move. */
+/* Adds such a text to the end of *text, which may move. */
 LIKE_PRINTF(2, 3) void append_text(char **text, const char *format, ...);
 
-/* The first size bytes of text with a zero behind them, or all of it. To be freed. */
+/* A copy of the first size bytes of text, with a zero behind them; or of all of it. To be freed. */
 char *copy_string(const char *text, size_t size);
 char *copy_text(const char *text);
 
 /* -- paths and names as texts; nothing here looks at the disk -- */
 
-/* "directory/name", or a copy of directory where name is ""; NULL if there is no memory. */
+/* "directory/name", or a copy of directory if name is "". NULL: out of memory. */
 char *try_join_path(const char *directory, const char *name);
 
 /* The same, which never fails. To be freed. */
@@ -87,7 +87,7 @@ char *join_path(const char *directory, const char *name);
 
 #define SUFFIX ".lmc"
 
-/* Whether the name ends with it, and is more than that. */
+/* Whether the name ends with suffix, and is longer. */
 int is_suffix_of(const char *suffix, const char *name);
 
 /* The same for SUFFIX. */
@@ -103,19 +103,19 @@ int is_dot(const char *name);
 
 int is_digit(char c);
 
-/* The directory that path is in: "." if it names none. To be freed. */
+/* The directory that path is in; "." if path has no slash. To be freed. */
 char *directory_of(const char *path);
 
-/* Order in which numbers count: step_9 before step_10. */
+/* Order by which numbers are compared as numbers: step_9 before step_10. */
 int compare_names(const char *a, const char *b);
 
 /* The same for qsort(), of structs that begin with a name. */
 int compare_numbered(const void *a, const void *b);
 
-/* Order by components: what is below a directory comes right behind it. */
+/* Order by components: what is below a directory directly follows it. */
 int compare_paths(const char *a, const char *b);
 
-/* Whether one resolved path is the other, or lies below it. */
+/* Whether a resolved path is that of directory, or is below it. */
 int is_at_or_below(const char *path, const char *directory);
 
 /* The path without slashes at its end. To be freed. */
@@ -124,47 +124,44 @@ char *copy_without_slashes(const char *path);
 /* The part behind the last slash; points into path. */
 const char *base_name(const char *path);
 
-/* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
+/* Whether two words differ by one letter (more, fewer or another), or by two that are exchanged. */
 int is_near(const char *a, const char *b);
 
-/* A number of decimal digits and nothing else, from least to 2^63 - 1; 0: it is none. */
+/* Parses a number of only decimal digits, from least to 2^63 - 1. Returns 0 if it is none. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
 
-/* -- messages on standard error, and the exit codes that go with them --
+/* -- messages on standard error, and their exit codes --
  *
- * The function that finds an error reports it with one of the fail functions, and returns their
- * exit code. Callers pass the code on: an error is reported once. Any thread may report.
+ * The function that finds an error reports it by one of the fail functions, and returns their exit
+ * code. Callers return that code: so an error is reported once. Any thread may report.
  */
 
 enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, CODE_BASE = 4 };
 
-/* What standard output is called in messages. */
+/* The name of standard output in messages. */
 #define STANDARD_OUTPUT "(standard output)"
 
-/* Removes the progress line, if there is one. */
-void clear_line(void);
-
-/* Draws the progress line; text: printable (printable.h), no longer than the terminal is wide. */
+/* Draws the progress line. text: printable (printable.h), and not wider than the terminal. */
 void draw_line(const char *text);
 
 /* "lmc: NAME: message"; NULL or "": no name. */
 LIKE_PRINTF(3, 4) int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* The same of what is no error. */
+/* The same for messages that are no errors. */
 #define say(...) ((void)fail(CODE_OK, __VA_ARGS__))
 
-/* For a failed system call; of a closed standard output nothing is said. what: "cannot open it". */
+/* For a failed system call; silent if standard output was closed. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 
-/* Reports what the library has returned, and chooses the exit code. */
+/* Reports a status that the library has returned, and chooses the exit code. */
 int fail_status(const char *name, enum lmc_status status);
 
-/* Of two exit codes the higher one. */
+/* The higher one of two exit codes. */
 int worse(int a, int b);
 
-/* -- the line that shows how far the work is (progress.c) -- */
+/* -- the progress line (progress.c) -- */
 
-/* Seconds of a clock that nobody sets. */
+/* Seconds of a monotonic clock. */
 double now(void);
 
 /* Whether a line is drawn at all. */
@@ -173,14 +170,14 @@ void progress_enable(int wanted);
 /* Begins to count at 0. name: must outlive the counting; total: bytes, or LMC_UNKNOWN_SIZE. */
 void progress_start(const char *name, uint64_t total);
 
-/* That many bytes more; draws the line anew, five times a second. */
+/* Counts `size` bytes more. Draws the line again, five times a second. */
 void progress_add(uint64_t size);
 
-/* To be called when the work is done, or has failed: the line goes. */
+/* To be called when the work is done, or has failed: removes the line, if there is one. */
 void progress_clear(void);
 
 /* Bytes that were counted since progress_start(). */
 uint64_t progress_done(void);
 
-/* Columns of the terminal; 0: it is none, or does not tell. */
+/* Columns of the terminal; 0: fd is none, or they are unknown. */
 size_t count_columns(int fd);

@@ -7,11 +7,11 @@
 
 #include "../../formats/printable.h"
 
-/* The one progress line of the process. Only the thread that reads the input moves it. */
+/* The one progress line of the process. Only the thread that reads the input changes it. */
 static struct progress {
     int wanted;
     const char *name;
-    uint64_t total; /* LMC_UNKNOWN_SIZE: not known */
+    uint64_t total; /* or LMC_UNKNOWN_SIZE */
     uint64_t done;
     double start, drawn;
 } progress;
@@ -39,7 +39,7 @@ size_t count_columns(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/* The name is cut so that the line never wraps: only one line can be drawn over. */
+/* Cuts the name so that the line never wraps, as only one line can be overwritten. */
 static void progress_draw(double time)
 {
     char rest[128] = "";
@@ -72,7 +72,5 @@ void progress_add(uint64_t size)
         if (time - progress.drawn > 0.2) progress_draw(time);
     }
 }
-
-void progress_clear(void) { clear_line(); }
 
 uint64_t progress_done(void) { return progress.done; }

@@ -6,14 +6,14 @@
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif
 
-/* rename() with a flag. ENOSYS: there is no such thing here. */
+/* rename() with a flag. ENOSYS: not supported here. */
 enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, RENAME_EXCHANGE */
 
 static int rename_by(const char *from, const char *to, enum rename_flag flag)
 {
 #if defined(__linux__) && defined(SYS_renameat2)
     if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, (unsigned)flag) == 0) return 0;
-    return errno == EINVAL ? ENOSYS : errno; /* as file systems say */
+    return errno == EINVAL ? ENOSYS : errno; /* EINVAL: not supported by the file system */
 #else
     (void)from;
     (void)to;
@@ -47,11 +47,14 @@ int move_without_overwriting(const char *from, const char *to)
     return error;
 }
 
-/* Puts the tree where another one is. That one steps aside first, and comes back if anything fails.
- * Called with the lock of the temporary name. */
-static int exchange_trees(const char *from, const char *to, char *aside)
+/* If the system cannot exchange them by one call, moves `to` to `aside` first, and back after an
+ * error. Called with the lock of the temporary name. */
+int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
 {
-    int error = 0;
+    int error = rename_by(from, to, EXCHANGE);
+    *is_aside = error == ENOSYS;
+    if (!*is_aside) return error;
+    error = 0;
     if (!mkdtemp(aside)) {
         error = errno;
     } else if (rename(to, aside) != 0) {
@@ -64,26 +67,19 @@ static int exchange_trees(const char *from, const char *to, char *aside)
     return error;
 }
 
-int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
-{
-    int error = rename_by(from, to, EXCHANGE);
-    *is_aside = error == ENOSYS;
-    return *is_aside ? exchange_trees(from, to, aside) : error;
-}
-
 /* -- removing a tree -- */
 
-/* A tree may be as deep as it has bytes. So there is no recursion, no list of what is above and no
- * long path: what is in a directory of the root moves up into the root before that directory goes,
- * and nothing is ever deeper than that.
+/* A tree may be very deep. So there is no recursion, no list of parents and no long path: before a
+ * directory in the root is removed, all that is in it is moved up into the root. So only names in
+ * the root and in its directories are ever used.
  *
  *     root/a/b/c  ->  root/0/c  ->  root/1
  */
 struct removal {
     int root;
     dev_t dev;       /* other file systems are not entered */
-    uint64_t number; /* the next name that moves up */
-    size_t n_gone;   /* names, and directories that have moved */
+    uint64_t number; /* next name for what is moved up */
+    size_t n_gone;   /* names that were removed or moved */
     int error;       /* the first one */
 };
 
@@ -92,7 +88,7 @@ static void keep_error(struct removal *r, int failed)
     if (failed && !r->error) r->error = errno;
 }
 
-/* What is no directory goes. Of a directory returns 1: its owner may do with it as he likes. */
+/* Removes what is no directory. For a directory, gives the owner all rights and returns 1. */
 static int open_up_or_unlink(struct removal *r, int fd, const char *name)
 {
     struct stat st;
@@ -101,7 +97,7 @@ static int open_up_or_unlink(struct removal *r, int fd, const char *name)
         errno = EBUSY;
         failed = 1;
     } else if (!failed && S_ISDIR(st.st_mode)) {
-        /* what this does not help with fails later, and is reported then */
+        /* if this fails, later steps fail, and report it */
         if ((st.st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, AT_SYMLINK_NOFOLLOW);
         return 1;
     } else if (!failed) failed = unlinkat(fd, name, 0) != 0;
@@ -121,7 +117,7 @@ static int move_up(struct removal *r, int fd, const char *name)
     return failed;
 }
 
-/* Opens a directory in another one to list it, itself if name is "."; NULL: that fails. */
+/* Opens a directory in another one (or that one itself, if name is ".") to list it. NULL: error. */
 static DIR *open_listing(struct removal *r, int fd, const char *name)
 {
     const int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -148,7 +144,7 @@ static void remove_directory(struct removal *r, const char *name)
     r->n_gone += !failed;
 }
 
-/* Again and again, while anything goes: what has moved up may not show in the listing. */
+/* Repeats until nothing is removed any more: a listing may lack what was moved up meanwhile. */
 static void remove_below(struct removal *r)
 {
     do {

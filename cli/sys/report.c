@@ -6,10 +6,10 @@
 
 #include "../../formats/printable.h"
 
-/* Messages and the progress line share standard error: hold this to write there. */
+/* Held while writing to standard error, which messages and the progress line share. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int line_is_shown; /* the progress line stands on the terminal now */
+static int line_is_shown; /* the progress line is on the terminal now */
 
 /* Called with the lock held. */
 static void erase_line(void)
@@ -18,7 +18,7 @@ static void erase_line(void)
     line_is_shown = 0;
 }
 
-void clear_line(void)
+void progress_clear(void)
 {
     pthread_mutex_lock(&lock);
     erase_line();
@@ -44,19 +44,18 @@ int fail(enum exit_code code, const char *name, const char *format, ...)
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     line = (char *)malloc(size);
-    if (!line) { /* cut, but said */
+    if (!line) { /* no memory: cut, but reported */
         line = spare;
         size = sizeof spare;
     }
-    (void)fflush(stdout); /* what was printed before stands before it, where both go to one file */
+    (void)fflush(stdout); /* keeps the order if both go to one file */
     pthread_mutex_lock(&lock);
     erase_line();
     n = (size_t)snprintf(line, size, "lmc: ");
     n += format_printable(line + n, size - n - 2, name);
     if (*name) n += (size_t)snprintf(line + n, size - n, ": ");
     format_printable(line + n, size - n, text);
-    fprintf(stderr, "%s\n",
-            line); /* one write, so that the lines of several processes do not mix */
+    fprintf(stderr, "%s\n", line); /* one write: lines of several processes do not mix */
     pthread_mutex_unlock(&lock);
     if (line != spare) free(line);
     return (int)code;

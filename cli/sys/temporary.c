@@ -13,7 +13,7 @@
 static struct {
     pthread_mutex_t lock;
     char *path;    /* NULL: none */
-    int locked_fd; /* of a temporary directory; -1: none */
+    int locked_fd; /* of a temporary directory, for its lock; -1: none */
     const char *last_name, *last_text;
 } temporary = {PTHREAD_MUTEX_INITIALIZER, NULL, -1, NULL, NULL};
 
@@ -65,7 +65,7 @@ static void *signal_thread(void *user)
     if (temporary.path) remove_tree(temporary.path);
     progress_clear();
     if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
-    signal(number, SIG_DFL); /* end by this signal, so that the caller sees it */
+    signal(number, SIG_DFL); /* ends by this signal, so that the caller sees it */
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
     raise(number);
     _exit(CODE_ERROR);
@@ -82,9 +82,9 @@ void watch_signals(void)
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) /* nohup */
             sigaddset(&set, numbers[i]);
     }
-    signal(SIGPIPE, SIG_IGN); /* writing fails with EPIPE instead, and lmc can clean up */
+    signal(SIGPIPE, SIG_IGN); /* then writing fails with EPIPE, and lmc can clean up */
     signal(SIGXFSZ, SIG_IGN); /* the same with EFBIG */
-    signal(SIGIO, SIG_IGN);   /* another program waits for the lease of look.c, which is short */
+    signal(SIGIO, SIG_IGN);   /* another program waits for the short lease of look.c */
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (pthread_create(&thread, NULL, signal_thread, &set) == 0) pthread_detach(thread);
     else pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -104,7 +104,7 @@ char *temporary_name_beside(const char *path)
 
 int is_temporary_name(const char *path)
 {
-    /* that mkstemp() puts in the place of the Xs */
+    /* by which mkstemp() replaces the Xs */
     static const char characters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     for (;; path++) {
@@ -118,7 +118,7 @@ int is_temporary_name(const char *path)
 
 static void name_descriptor(char name[40], int fd) { snprintf(name, 40, "/proc/self/fd/%d", fd); }
 
-/* Whether /proc names the file: only then can link_unnamed() give it a name. */
+/* Whether /proc has a path for the file: only then can link_unnamed() give it a name. */
 static int has_descriptor_name(int fd)
 {
     struct stat st, by_name;
@@ -150,8 +150,8 @@ int link_unnamed(int fd, const char *path)
     return linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-/* What exists under a temporary name is locked while its process lives. Where that is impossible,
- * say_left_behind() may name what is not left. */
+/* Locks what has a temporary name while its process runs. If it cannot be locked, say_left_behind()
+ * may report it while it is in use. */
 static int lock_made(const char *made, int fd)
 {
     int locked = fd;
@@ -230,7 +230,7 @@ int open_scratch(const char *beside, int *fd)
     char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
-    lock_temporary(); /* no signal ends lmc before its name is gone */
+    lock_temporary(); /* so that no signal ends lmc before the name is removed */
     *fd = mkstemp(path);
     if (*fd >= 0) unlink(path);
     else
@@ -240,4 +240,10 @@ int open_scratch(const char *beside, int *fd)
     free(path);
     free(directory);
     return code;
+}
+
+int fail_scratch(int error)
+{
+    return fail_errno("(scratch file)", error,
+                      "cannot use it; TMPDIR names the directory where it is");
 }

@@ -49,16 +49,16 @@ void free_listing(struct listing *l)
 struct lister {
     struct listing *l;
     const char *root;
-    char *real_root; /* resolved; NULL: not needed yet */
+    char *real_root; /* links resolved; NULL: not needed yet */
     enum link_mode mode;
     uint64_t most;            /* entries */
-    const struct stat *above; /* directories that a followed link is in: no circles */
+    const struct stat *above; /* directories above a followed link, to detect loops */
     size_t n_above;
 };
 
 static int list_directory(struct lister *t, const char *path);
 
-/* Whether there are more than are allowed, root not counted. */
+/* Whether there are more entries than allowed, without root. */
 static int is_full(const struct lister *t) { return t->most && t->l->n > t->most + 1; }
 
 static int leads_outside(struct lister *t, const char *full)
@@ -70,7 +70,7 @@ static int leads_outside(struct lister *t, const char *full)
     return result;
 }
 
-/* A link: st is of what it leads to, if that is there. */
+/* Adds a link. st: of what it leads to, if is_there. */
 static int list_link(struct lister *t, const char *path, const char *full, const struct stat *st,
                      int is_there)
 {
@@ -123,7 +123,7 @@ static int list_entry(struct lister *t, const char *path)
     return code;
 }
 
-/* Whether a directory that a link leads to is one that it lies in. */
+/* Whether a link leads to a directory that the link is in. */
 static int is_above(const struct lister *t, const struct stat *st)
 {
     for (size_t i = 0; i < t->n_above; i++)
@@ -148,8 +148,8 @@ static int list_names_of(struct lister *t, const char *path, const char *full)
     return code;
 }
 
-/* The directory names are collected before they are entered: one open descriptor, however deep the
- * tree. */
+/* Reads all names of a directory before entering those below it: so only one is open at a time,
+ * however deep the tree is. */
 static int list_directory(struct lister *t, const char *path)
 {
     char *full = join_path(t->root, path);
@@ -204,7 +204,7 @@ int open_up_listed(const struct listing *l, const char *root)
         char *path = l->entries[i].is_directory ? try_join_path(root, l->entries[i].path) : NULL;
         struct stat st;
         if (l->entries[i].is_directory && !path) return ENOMEM;
-        /* what this does not help with fails later, and is reported then */
+        /* if this fails, later steps fail, and report it */
         if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 0700) != 0700)
             (void)!chmod(path, 0700);
         free(path);

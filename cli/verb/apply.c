@@ -1,11 +1,11 @@
-/* apply.c - lmc apply: deltas that turn their base into what comes next, in place
+/* apply.c - lmc apply: turns a target, in place, into the snapshots of some deltas
  * SPDX-License-Identifier: MIT
  *
- * A target is not changed before two checks. All deltas are whole, as far as can be seen without
- * their base. And the target's fingerprint is that of the base; or, if the base is to be trusted,
- * as much of it as fills a slot agrees with the checksums of the delta. Each block must agree so
- * before it is written. See apply.h for what a crash leaves. If the layout changes, the
- * target is restored beside itself, and the two are exchanged.
+ * Two checks come before any change of the target: each delta is whole, as far as this shows
+ * without its base; and the target has the fingerprint of the base. With --trust-base the checksums
+ * of the delta's blocks are checked instead, each before its block is written, and enough of them
+ * to fill a slot before the first write. See apply.h for slots and crashes. If the layout changes,
+ * the new snapshot is restored beside the target, and the two are exchanged.
  */
 #include "apply.h"
 
@@ -29,7 +29,7 @@ static const lmc_file *get_last_file(void *user, size_t number)
     return lmc_reader_get_file(((struct apply *)user)->last.reader, number);
 }
 
-/* Copies standard input to a scratch file, which then stands for it. */
+/* Copies standard input to a scratch file, which is read in its place from then on. */
 static int spool_input(const struct apply *a)
 {
     struct source s;
@@ -46,7 +46,7 @@ static int spool_input(const struct apply *a)
     return code;
 }
 
-/* Finds out what the argument is. */
+/* Reads what the delta says of itself and of its base. */
 static int look_at_delta(struct apply *a, struct delta *d)
 {
     struct archive archive;
@@ -112,7 +112,6 @@ static int fail_target(const struct apply *a, const struct delta *d)
     char *const wanted = describe_base(d->wanted, d->made_with);
     char there[2 * SHORT_FINGERPRINT + 1], *more = copy_text("");
     const char *journal = a->journal.path;
-    enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     if (a->journal.state == JOURNAL_DAMAGED)
         append_text(&more,
                     "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -129,9 +128,10 @@ static int fail_target(const struct apply *a, const struct delta *d)
             journal);
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         append_text(&more, "; it holds the tensors that %.200s restores, in other files", d->name);
-    code = (enum exit_code)fail(
-        code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
-        format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
+    const int code = fail(a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE, a->name,
+                          "is %s, but %s needs the base %s; nothing was changed%s",
+                          format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name,
+                          wanted, more);
     free(wanted);
     free(more);
     return code;
@@ -148,7 +148,7 @@ static int update_target_links(struct apply *a, const struct archive *archive)
     return code;
 }
 
-/* To be called before the delta changes anything: links that it does not know are the user's. */
+/* Must be called before the delta changes links: those that it does not list are the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
     struct links links, before = {0};
@@ -164,7 +164,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the identified target; n_deltas: none. */
+/* *next: the first delta that the identified target still lacks; n_deltas: it has them all. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -210,13 +210,9 @@ static void keep_last(struct apply *a, const struct archive *delta)
     a->last = *delta;
     a->has_last = 1;
     open_place(&a->last_place, a->path, get_last_file, a, 0);
-    memset(&a->last_view, 0, sizeof a->last_view);
-    a->last_view.n_files = snapshot_info(a->last.reader).n_files;
-    a->last_view.get_file = get_last_file;
-    a->last_view.read = read_last;
-    a->last_view.user = a;
+    const lmc_base view = {snapshot_info(a->last.reader).n_files, get_last_file, read_last, a};
+    a->last_view = view;
     free_bases(&a->bases);
-    memset(&a->bases, 0, sizeof a->bases);
 }
 
 struct rewrite {
@@ -224,7 +220,7 @@ struct rewrite {
     uint64_t at;          /* in the delta, which is read from front to back */
     struct place reading; /* the target */
     struct journal *journal;
-    uint64_t n_before; /* bytes of the files before the one in work */
+    uint64_t n_before; /* bytes of the files before the present one */
     size_t file_number;
     int code;
 };
@@ -278,7 +274,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
     lmc_restore_options options = {0};
-    lmc_stream stream;
+    const lmc_stream stream = {stream_delta, w};
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
     options.parallel = &w->delta->o->parallel;
@@ -288,14 +284,12 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
     options.read_back = rewrite_read_back;
     options.in_place = 1;
     options.done_size = w->journal->n_handed;
-    stream.read = stream_delta;
-    stream.user = w;
     progress_start(w->delta->name, archive_size(w->delta));
     *status = lmc_snapshot_restore(&stream, NULL, &options);
     progress_clear();
     code = worse(w->code, close_place(&w->reading));
     if (*status == LMC_ERR_ARGUMENT &&
-        options.done_size) /* no such number: the side file is another one's */
+        options.done_size) /* impossible: the side file belongs to another delta */
         *status = LMC_ERR_BASE_WRONG;
     if (code == CODE_OK && *status == LMC_ERR_BASE_WRONG) code = CODE_BASE;
     else if (code == CODE_OK && *status != LMC_OK)
@@ -313,8 +307,8 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta of the target's layout; if it is half applied already, the journal belongs
- * to it. *is_wrong: the target is something else, and nothing was changed or said. */
+/* Applies an open delta that keeps the target's layout. If it is half applied already, the journal
+ * is its own. *is_wrong: the target is another snapshot; nothing was changed or reported. */
 static int apply_in_place(struct apply *a, struct archive *delta, enum target look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
@@ -347,7 +341,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum target lo
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
     if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
-    if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* as if this had not begun */
+    if (code == CODE_OK || (!j->is_touched && !is_resumed)) /* done, or never begun */
         code = worse(code, remove_journal(j));
     else if (status != LMC_ERR_BASE_WRONG)
         say(a->name, "is left half applied; once the cause is gone, give the same command again, "
@@ -368,15 +362,13 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     int code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
-        progress_start(s.name, s.size);
         if (code == CODE_OK) code = run_restore(&r, &s, base);
-        progress_clear();
         if (code == CODE_OK) code = check_bases(&o);
         if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
         if (code != CODE_OK) {
             discard_restore(&r);
-        } else if (r.is_tree) { /* all that was listed belonged to the base, and may go */
-            code = exchange_tree(&r.tree, &a->st);
+        } else if (r.is_tree) { /* all listed files were the base's, and may be removed */
+            code = put_tree(&r.tree, NULL, &a->st);
         } else {
             complete_attributes(&r.attributes, &a->st);
             code = commit_output(&r.out, &r.attributes);
@@ -387,7 +379,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if it is known to be the base. *is_wrong: it is not, and nothing was said. */
+/* base: the target, if it was identified as that. *is_wrong: it is not, which is not reported. */
 static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base,
                        enum target look, int *is_wrong)
 {
@@ -426,7 +418,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     return code;
 }
 
-/* *number: of the delta that the side file belongs to, if that is one of these. */
+/* *number: the delta that the side file belongs to, if that is one of the arguments. */
 static int find_interrupted(struct apply *a, size_t *number)
 {
     struct journal *const j = &a->journal;
@@ -470,7 +462,6 @@ static int apply_all(struct apply *a)
         next++;
     } else if (is_wrong) { /* or nothing was tried */
         free_bases(&a->bases);
-        memset(&a->bases, 0, sizeof a->bases);
         add_base(&a->bases, a->path);
         a->bases.list->is_target = 1;
         code = identify_base(a->bases.list, &a->base_options);

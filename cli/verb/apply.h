@@ -9,9 +9,9 @@
 
 /* -- how applying a delta in place survives a crash: the side file --
  *
- * A block that is half written cannot be decoded again: its base is gone. So all changes go to a
- * side file first, .NAME.lmc-apply beside the target NAME, and then to the target. Integers are
- * little-endian, CRC is CRC-32C. The side file has
+ * A block of the target that is half overwritten cannot be decoded again: its base is gone. So each
+ * change is first written to a side file, .NAME.lmc-apply beside the target NAME, and then to the
+ * target. Integers are little-endian, CRC is CRC-32C. The layout of the side file:
  *
  *   0      header, 512 bytes
  *   4096   slot 0, then slot 1, each as large as the header's capacity says
@@ -35,13 +35,13 @@
  *                bit i says that word i changes
  *                then the new words, 8 bytes each, zero behind the end of the patch
  *
- * A patch has only what changes, which makes it small. A torn write leaves each byte old or new: so
- * a patch repairs it as well as all new bytes would.
+ * A patch has only the words that change, which makes it small. That is enough to repair a torn
+ * write, which leaves each byte either old or new.
  *
- * Bytes of the snapshot are counted through its files in their order. Writing takes turns:
+ * Bytes of the snapshot are counted through all its files, in their order. The order of writing:
  *
  *   begin   sync the target; create the side file without slots: sync, rename, sync the directory
- *   turn n  1  sync the target: all that earlier slots hold is there
+ *   turn n  1  sync the target: the patches of all earlier slots are on the disk
  *           2  write slot n, over slot n - 2, and sync it
  *           3  write its patches to the target
  *   end     sync the target; set attributes and sync them; remove the side file
@@ -50,33 +50,33 @@
  *
  *   crash at     the side file has          the target has
  *   begin        nothing                    what it had
- *   1, turn n    slot n - 1 whole           all up to n - 2, of n - 1 perhaps a part
- *   2, turn n    slot n - 1 whole, n torn   all up to n - 1
- *   3, turn n    slot n whole               all up to n - 1, of n perhaps a part
+ *   1, turn n    slot n - 1 whole           all of slots 1 to n - 2, part of n - 1
+ *   2, turn n    slot n - 1 whole, n torn   all of slots 1 to n - 1
+ *   3, turn n    slot n whole               all of slots 1 to n - 1, part of n
  *
- * So the next run takes the slot with a right CRC and the higher number. The target has everything
- * before that slot, perhaps some of its patches, and nothing after it. If no slot has a right CRC,
- * nothing was written since the start. Patches may be written any number of times. The slot may not
- * be on the disk yet: so it is written and synced once more. The target may have been replaced
- * meanwhile: so it is read through the slot's patches, all that is done is compared with the CRCs
- * of the delta, and only then is the target written again.
+ * So of the slots with a right CRC, the next run takes the one with the higher number. The target
+ * has everything before that slot, perhaps some of its patches, and nothing after it. If no slot
+ * has a right CRC, nothing was written since the start. Patches may be written any number of times.
+ * As the slot may not be on the disk yet, it is written and synced once more. As the target may
+ * have been replaced meanwhile, its finished part is first read through the slot's patches and
+ * compared with the CRCs of the delta. Only then is the target written again.
  *
- * If patches do not fit into a slot, a new side file with a larger capacity is made. It counts the
- * bytes done so far as done at the start, and is renamed over the old one.
+ * If patches do not fit into a slot, a new side file with a larger capacity is made, and renamed
+ * over the old one. In its header, "bytes done at the start" are all those that are done by then.
  */
 
-/* The files of a snapshot where they are on the disk, one of them open. Errors are reported. Data
- * that was written is synced before another file is opened: only the open one may need it. */
+/* A place: the files of a snapshot on the disk, at most one of them open. Errors are reported. A
+ * file that was written to is synced before another is opened: so only the open one may need it. */
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
     const lmc_file *(*get_file)(void *user, size_t number);
     void *user;
     int may_write;
-    int is_strict;  /* to write: not through links, nor to a file that has other names */
+    int is_strict;  /* never writes through links, nor to a file with other names */
     int fd;         /* -1 */
     size_t number;  /* of the file that is open */
-    int is_written; /* and not synced since */
+    int is_written; /* to the open file, and not synced since */
 };
 
 /* Opens no file yet. root and user must outlive the place; get_file: as lmc_base has it. */
@@ -86,7 +86,7 @@ void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(v
 /* Closes the open file, and syncs it first if it was written to. */
 int close_place(struct place *p);
 
-/* All of size bytes of that file of the snapshot, from offset. */
+/* Reads `size` bytes of that file of the snapshot, from offset on; fewer are an error. */
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size);
 
 /* -- the journal -- */
@@ -102,16 +102,16 @@ struct patches {
 
 struct journal {
     char *path;
-    const char *target_name;  /* for the message when a signal ends the process; NULL: none */
+    const char *target_name;  /* for the message if a signal ends the process; NULL: none */
     enum journal_state state; /* of the side file that was found */
-    char *found_name;         /* of its delta, for messages; NULL: it is not known */
+    char *found_name;         /* of its delta, for messages; NULL: unknown */
     int fd;                   /* -1: there is none yet */
     unsigned char header[JOURNAL_HEADER_SIZE];
     uint64_t capacity, number; /* number: of the last slot */
     struct place *target;
-    struct patches pending; /* handed over, but not written to the target */
-    int is_recorded;        /* and it stands in slot `number` */
-    int is_found;           /* the side file is of another run, and nothing was written since */
+    struct patches pending; /* not yet written to the target */
+    int is_recorded;        /* `pending` is in slot `number` */
+    int is_found;           /* the side file is from an earlier run; nothing was written since */
     uint64_t n_handed;      /* bytes of the snapshot that were handed over */
     uint64_t n_recorded;    /* how many of these the side file counts as done */
     uint64_t span;          /* bytes since the last slot */
@@ -119,30 +119,29 @@ struct journal {
     unsigned char *old, *patched; /* PATCH_SIZE each */
 };
 
-/* Makes the header, but for capacity and start, of a delta that restores `total` bytes. */
+/* Makes the header of a delta that restores `total` bytes; capacity and start are not set. */
 int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *delta,
                    uint64_t total);
 
 /* Whether two headers belong to the same delta. */
 int is_same_delta(const unsigned char *a, const unsigned char *b);
 
-/* Begins with a delta. There is no side file. */
+/* Begins with a delta, while there is no side file. */
 int begin_journal(struct journal *j, struct archive *delta, uint64_t total);
 
 /* Writes all pending patches to the target, through the side file if needed. */
 int flush_journal(struct journal *j);
 
-/* The next bytes of the snapshot: of a file, from offset. */
+/* Takes the next bytes of the snapshot, which are those of a file from offset on. */
 int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
-/* Reads the target as it will be when no patch is pending. reading: the same files as
- * j->target's */
+/* Reads the target as it will be after all pending patches. reading: the same files as j->target */
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 
-/* path: of the side file; the journal owns it from now on. Opens the file, if there is one, and
- * reads its header. Free the journal in any case. */
+/* path: of the side file; the journal owns this string from now on. Opens the side file, if there
+ * is one, and reads its header. The journal is to be freed even after an error. */
 int open_journal(struct journal *j, char *path);
 
 void free_journal(struct journal *j);
@@ -150,37 +149,37 @@ void free_journal(struct journal *j);
 /* Removes the side file, if there is one: the target is complete and synced. */
 int remove_journal(struct journal *j);
 
-/* Reads the last slot of the side file. Nothing is written yet. */
+/* Reads the last slot of the side file. Writes nothing. */
 int recover_journal(struct journal *j, size_t n_files);
 
 /* -- what deltas are applied to, and whether it is what they need -- */
 
 struct base;
 
-/* What is known of the target: it was identified as the base; it is trusted to be that; or it was
- * left half applied. */
+/* What is known of the target: it was identified as the base; the user says that it is the base; or
+ * a delta is half applied to it. */
 enum target { TARGET_KNOWN, TARGET_TRUSTED, TARGET_HALF };
 
-/* What an argument is; it is opened again when it is applied. */
+/* A delta that an argument names. It is opened again when it is applied. */
 struct delta {
     const char *path, *name;
     uint8_t wanted[LMC_FINGERPRINT_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    char *made_with; /* NULL: it does not say */
+    char *made_with; /* name of its base; NULL: not stored */
 };
 
 struct apply {
     const struct options *o;
     const char *name; /* of the target */
-    char *path;       /* links resolved, for the target itself may be replaced */
+    char *path;       /* links resolved, as the target itself may be replaced */
     struct stat st;
     int is_tree, lock;
     struct delta *deltas;
     size_t n_deltas;
-    size_t n_links; /* that were changed, where the files were those of the delta already */
+    size_t n_links; /* changed links, where the files were those of the delta already */
     /* the target as a base of files */
     struct options base_options;
     struct bases bases;
-    /* what was applied last, whose files are those of the target */
+    /* the delta that was applied last: its files are those of the target now */
     struct archive last;
     int has_last;
     struct place last_place;
@@ -191,15 +190,15 @@ struct apply {
 /* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */
 int holds_result(const struct base *b, const struct archive *delta);
 
-/* That the target has the layout of the delta's files, can be written, and is on the disk. */
+/* Checks that the target has the layout of the delta's files and can be written, and syncs it. */
 int check_files(const struct apply *a, const struct archive *delta, enum target look,
                 int *is_wrong);
 
-/* From the leaves to the root: a mode may lock everything below. is_strict: not through links. */
+/* From the leaves to the root, as a mode may lock all below it. is_strict: not through links. */
 int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
 
-/* One apply at a time: locks the target itself, which another one may have replaced meanwhile. */
+/* Locks the target against other lmc apply. Fails if one of them has replaced it meanwhile. */
 int lock_target(struct apply *a);
 
-/* Finds the target by its name, locks it, and checks that it can be one. */
+/* Finds the target by its name, locks it, and checks that deltas can be applied to it. */
 int open_target(struct apply *a);

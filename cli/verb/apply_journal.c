@@ -15,7 +15,7 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches reach SLOT_SIZE, or the bytes handed over reach SLOT_SPAN. */
+/* A slot is written when its patches reach SLOT_SIZE, or the bytes that they span, SLOT_SPAN. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -44,7 +44,7 @@ static int fail_place(const struct place *p, size_t number, int error, const cha
     return code;
 }
 
-/* Makes sure that all written bytes are on the disk. */
+/* Syncs what was written to the open file. */
 static int sync_place(struct place *p)
 {
     int error = p->is_written ? sync_data(p->fd) : 0;
@@ -60,8 +60,8 @@ int close_place(struct place *p)
     return code;
 }
 
-/* Checks the file that was opened: it may have been exchanged since the target was checked, to make
- * root change another file. 0 or errno; -1: it was exchanged. */
+/* Checks the file that was opened. Somebody may have exchanged it since the target was checked, so
+ * that root changes another file. Returns 0 or errno; -1: it was exchanged. */
 static int check_opened(const struct place *p)
 {
     struct stat st;
@@ -123,7 +123,7 @@ struct patch {
     const unsigned char *masks, *words;
 };
 
-/* Reads the patch at *at, and moves *at behind it. 0: there is none. The patches were checked. */
+/* Reads the patch at *at and moves *at behind it. 0: no more. are_patches() checked the list. */
 static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
     if (*at == list->size) return 0;
@@ -138,8 +138,8 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* The mask of the words, of 64, that differ. They are stored at *words, which moves behind them;
- * one word behind that may be overwritten. No branches: changes cannot be predicted. */
+/* Returns a mask of the words, of 64, that differ. Stores the new ones at *words, which moves
+ * behind them; one word more may be overwritten. No branches: they would be mispredicted. */
 static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
                               unsigned char **words)
 {
@@ -310,10 +310,10 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
-    /* by its name: a copy of the output may have got that */
+    /* opened by name: the output may have been copied to it */
     if (code == CODE_OK && (fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0)
         code = fail_journal(j, errno, "cannot write it");
-    if (code != CODE_OK && j->fd < 0) /* it may have its name already, but nothing has begun */
+    if (code != CODE_OK && j->fd < 0) /* it may exist already, but nothing has begun */
         unlink(j->path);
     if (code == CODE_OK && j->fd >= 0) close(j->fd);
     if (code == CODE_OK) j->fd = fd;
@@ -345,8 +345,8 @@ static int write_slot(struct journal *j)
     return CODE_OK;
 }
 
-/* The side file may not be on the disk yet: its writer may have been killed before it synced. So
- * the slot is written again in its place. A torn write does no harm: the bytes are the same. */
+/* The side file may not be on the disk yet, if its writer was killed before it synced. So the slot
+ * is written again, in the same place. A torn write does no harm: the bytes are the same. */
 static int settle_journal(struct journal *j)
 {
     int code = CODE_OK, error = 0;
@@ -483,7 +483,7 @@ int open_journal(struct journal *j, char *path)
     return read_journal_header(j);
 }
 
-/* Reads slot k; *number: 0 if the slot is not valid. 0 or errno. */
+/* Reads slot k. *number: 0 if the slot is not valid. Returns 0 or errno. */
 static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, uint64_t total,
                      size_t n_files, struct patches *patches, uint64_t *number, uint64_t *n_done)
 {

@@ -5,14 +5,13 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 
 int holds_result(const struct base *b, const struct archive *delta)
 {
     const lmc_base all = files_of_archive(delta);
-    const lmc_file **files = sort_files(&all); /* as a listing is */
+    const lmc_file **files = sort_files(&all); /* as those of a base are */
     int same = b->n_files == all.n_files;
     for (size_t i = 0; i < b->n_files && same; i++) {
         const lmc_file *f = &b->files[i].file;
@@ -23,7 +22,7 @@ int holds_result(const struct base *b, const struct archive *delta)
     return same;
 }
 
-/* Of a file that is about to be changed: no other names, and no link, would change with it. */
+/* Checks a file before it is changed: without -f it must be no link and have no other names. */
 static int check_file(const struct apply *a, const char *full, enum target look)
 {
     struct stat st;
@@ -35,7 +34,7 @@ static int check_file(const struct apply *a, const char *full, enum target look)
                                         : "has other names (hard links): they");
     int fd = open(full, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
-        stat(full, &st) == 0) { /* it gets the delta's mode at the end */
+        stat(full, &st) == 0) { /* its mode is set at the end */
         (void)!chmod(full, (st.st_mode & 07777) | 0600);
         fd = open(full, O_RDWR | O_CLOEXEC);
     }
@@ -47,7 +46,7 @@ static int check_file(const struct apply *a, const char *full, enum target look)
     return error ? fail_errno(full, error, "cannot sync it") : CODE_OK;
 }
 
-/* Whether the tensors of a file are those of the snapshot's, by its header. */
+/* Whether the header of a file names the same tensors as the snapshot's file. */
 static int has_tensors(const char *full, const lmc_file *file, const struct options *o)
 {
     struct source s;
@@ -60,7 +59,7 @@ static int has_tensors(const char *full, const lmc_file *file, const struct opti
     return same;
 }
 
-/* *is_wrong: the target has not the layout of the delta's files. */
+/* *is_wrong: the target does not have the layout of the delta's files. */
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
                         enum target look, int *is_wrong)
 {
@@ -94,7 +93,7 @@ int check_files(const struct apply *a, const struct archive *delta, enum target 
     return code;
 }
 
-/* What the delta says of mode and time; the owner stays. */
+/* Sets the mode and time that the delta has; the owner stays. */
 static int set_delta_attributes(const char *root, const char *full, const lmc_file *file,
                                 int is_strict)
 {

@@ -14,11 +14,11 @@
 #define WINDOW_SIZE ((uint64_t)4 << 20)
 #define WINDOW_GAP ((uint64_t)256 << 10)
 
-/* Elements of a view that are gathered before they are written. */
+/* Bytes of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
 
-/* What is written of a tensor: pieces of equal size, at places that an
- * odometer over the outer dimensions gives. */
+/* What is written of a tensor: pieces of equal size. An odometer over the outer dimensions, with
+ * one digit for each, leads to their places. */
 struct extract {
     struct archive *archive;
     struct output *out;
@@ -26,14 +26,14 @@ struct extract {
     const lmc_tensor *tensor;
     const struct container_view *view; /* where its elements are; NULL: in order */
     struct slice slice;
-    uint64_t piece;   /* bytes that lie together; of a view one element */
+    uint64_t piece;   /* contiguous bytes; of a view one element */
     unsigned n_outer; /* dimensions of the odometer */
     uint64_t digits[LMC_MAX_RANK];
     uint64_t stride[LMC_MAX_RANK]; /* bytes */
     uint64_t left;                 /* pieces */
     enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
     unsigned char *window;         /* WINDOW_SIZE */
-    unsigned char *wide;           /* room for that, widened */
+    unsigned char *wide;           /* for the widened elements of a window */
 };
 
 static uint64_t place_of_piece(const struct extract *e)
@@ -53,8 +53,8 @@ static void next_piece(struct extract *e)
     }
 }
 
-/* Inner dimensions that are taken whole, and the one outside of them, make a piece; of a view an
- * element is one. */
+/* A piece consists of all inner dimensions that are taken whole, and the next one outside of them.
+ * In a view, a piece is one element. */
 static void plan_extract(struct extract *e, uint64_t element)
 {
     const lmc_tensor *t = e->tensor;
@@ -82,7 +82,7 @@ static int write_part(struct output *out, const void *data, size_t size)
     return error ? fail_output(out, error) : CODE_OK;
 }
 
-/* Elements, widened if that is wanted. */
+/* Writes elements, widened if that is wanted. */
 static int write_elements(const struct extract *e, const void *data, size_t size)
 {
     const size_t n = e->widened == LMC_AUTO ? 0 : size / widen_width(e->widened);
@@ -92,7 +92,7 @@ static int write_elements(const struct extract *e, const void *data, size_t size
     return write_part(e->out, e->wide, 4 * n);
 }
 
-/* at: in the tensor */
+/* at: offset in the tensor */
 static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t at)
 {
     return fail_damage(e->archive, status, e->file, e->tensor->offset + at);
@@ -105,7 +105,7 @@ static int read_part(const struct extract *e, uint64_t at, void *dst, size_t siz
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, at);
 }
 
-/* A piece that is larger than the window, as a stream: what is taken of it is written, too. */
+/* A piece that is larger than the window, as a stream. All that is read from it is written, too. */
 struct passing {
     struct extract *e;
     uint64_t next, end; /* bytes of the tensor: what is read next, and where the piece ends */
@@ -123,7 +123,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return p->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-/* The reader checks the fingerprint of a tensor only if it is read at once: so this checks it. */
+/* Checks the fingerprint of a whole tensor: the reader does so only if it reads it by one call. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
@@ -142,7 +142,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* All pieces that fit into one window, with one read: else each would decode a block. */
+/* Reads all pieces that fit into one window by one call: single ones would decode a block each. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
@@ -159,7 +159,7 @@ static int copy_window(struct extract *e)
     return code;
 }
 
-/* The elements of a view, which lie in any order: from the first to the last in memory. */
+/* A view's elements may be in any order: all bytes between the first and the last are in memory. */
 static int copy_view(struct extract *e)
 {
     const struct container_view *const view = e->view;
@@ -171,7 +171,7 @@ static int copy_view(struct extract *e)
     int code;
     for (unsigned i = 0; i < view->rank; i++) {
         if (e->slice.count[i] == 0) return CODE_OK;
-        extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
+        extent += (e->slice.count[i] - 1) * e->stride[i]; /* no overflow: the parser checked it */
     }
     if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
     unsigned char *span = (unsigned char *)resize(NULL, (size_t)extent, 1);
@@ -260,7 +260,7 @@ static int find_tensor(struct extract *e, struct selection *c, const char *text,
     return code;
 }
 
-/* Without a name: the only tensor there is. */
+/* Finds the tensor if no name was given: it must be the only one. */
 static int find_only_tensor(struct extract *e, struct selection *c)
 {
     switch (choose_tensor(c, e->archive, NULL, NULL)) {
@@ -312,7 +312,7 @@ static int plan_cat(struct extract *e, int has_slice)
     return CODE_OK;
 }
 
-/* What --f32 does to the tensor; among those of a file, what it is not for stays. */
+/* What --f32 does to the tensor. With --safetensors, tensors of other dtypes stay as they are. */
 static int plan_widening(struct extract *e, const struct options *options)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
@@ -326,7 +326,7 @@ static int plan_widening(struct extract *e, const struct options *options)
     return CODE_OK;
 }
 
-/* Of --file, what it leads to if it is a symbolic link, or lies below one; *led is to be freed. */
+/* If --file is a symbolic link, or is below one: sets what it leads to. *led is to be freed. */
 static int follow_file(const struct archive *a, struct options *options, char **led)
 {
     const struct link *first;
@@ -355,13 +355,13 @@ static int open_cat_output(const struct extract *e, const struct options *o)
 
 /* -- a safetensors file of some tensors -- */
 
-/* What --f32 widens the elements of the tensor from, in bytes; 0: they stay. */
+/* Bytes of an element of the tensor before --f32 widens it; 0: it is not widened. */
 static unsigned widened_width(const lmc_tensor *t, const struct options *options)
 {
     return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
 }
 
-/* Whether safetensors can hold them. */
+/* Checks that a safetensors file can hold the chosen tensors. */
 static int check_chosen(const struct archive *a, const struct chosen *list, size_t n)
 {
     const char **names = (const char **)resize(NULL, n, sizeof *names);
@@ -386,7 +386,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
     return code;
 }
 
-/* Eight bytes of size, JSON, and spaces to align the data. */
+/* Writes eight bytes of size, JSON, and spaces to align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct options *options)
 {
@@ -442,7 +442,7 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
     return code;
 }
 
-/* One tensor, or a slice of one. */
+/* Writes one tensor, or a slice of it. */
 static int cat_one(struct extract *e, struct selection *c, const char *name,
                    const struct options *options)
 {
@@ -472,9 +472,8 @@ int cat_tensors(const struct options *given)
     const lmc_base *base;
     double start = now();
     int code = open_archive_or_plain(&a, &plain, o->names[0], o);
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
     if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
@@ -485,7 +484,7 @@ int cat_tensors(const struct options *given)
         code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
                               : cat_one(&e, &c, n ? names[0] : NULL, o);
     progress_clear();
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* also stand-ins */
     if (code == CODE_OK) code = commit_output(&out, NULL);
     else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {

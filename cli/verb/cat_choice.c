@@ -6,7 +6,7 @@
 
 /* -- tensors -- */
 
-/* What may be meant by a name that no tensor has; NULL: nothing like it is there. */
+/* A tensor with a similar name, for the message that there is none of that name; NULL: none. */
 static const char *find_near_tensor(const struct archive *a, const char *name)
 {
     const lmc_base files = files_of_archive(a);
@@ -48,13 +48,13 @@ static struct chosen *add_chosen(struct selection *c, size_t file, const lmc_ten
     return added;
 }
 
-/* What is wanted. */
+/* Which tensors are wanted. */
 struct wanted {
     char *const *names; /* patterns, unless is_exact */
     size_t n;           /* 0: all */
     const char *file;   /* NULL: any */
     int is_exact;
-    int is_listed;          /* as the snapshot lists them: no file is looked into */
+    int is_listed;          /* only what the snapshot lists; containers are not parsed */
     unsigned char *is_used; /* of each name */
 };
 
@@ -68,7 +68,7 @@ static int is_wanted(const struct wanted *w, const char *name)
     return result;
 }
 
-/* Bytes of a container that are listed as tensors, and are none: "@data.pkl". */
+/* Whether an item of the list is no tensor, but other bytes of a container: "@data.pkl". */
 static int is_no_tensor(const lmc_tensor *t)
 {
     return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
@@ -83,7 +83,7 @@ static const char **sort_view_names(const struct container *inside)
     return sorted;
 }
 
-/* As a tensor, in the order of its shape. */
+/* Describes a view as a tensor whose elements are in the order of its shape. */
 static void describe_view(lmc_tensor *t, const struct container_view *view)
 {
     t->name = view->name;
@@ -92,10 +92,10 @@ static void describe_view(lmc_tensor *t, const struct container_view *view)
     t->shape = view->shape;
     t->size = view->bits / 8;
     for (unsigned i = 0; i < view->rank; i++)
-        t->size *= view->shape[i]; /* which the parser checks */
+        t->size *= view->shape[i]; /* no overflow: the parser checked it */
 }
 
-/* All tensors of a file that are wanted, as PyTorch has them. */
+/* Chooses all wanted tensors of a file. Views replace listed tensors of the same name. */
 static void choose_of_file(struct selection *c, struct archive *a, size_t file,
                            const struct wanted *w)
 {
@@ -164,21 +164,21 @@ enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char
     struct wanted w = {names, name != NULL, file, 1, 1, &is_used};
     names[0] = (char *)name;
     choose_all(c, a, &w);
-    if (c->n == 1) { /* then no other file needs to be looked into */
+    if (c->n == 1) { /* then only its file needs to be parsed */
         w.file = files.get_file(files.user, c->list->file)->path;
         names[0] = (char *)c->list->tensor.name;
         w.n = 1;
     }
     w.is_listed = 0;
     if (c->n == 1 || (c->n == 0 && name)) choose_all(c, a, &w);
-    for (size_t i = 1; i < c->n; i++) /* of one file: the views are equal, or is_ambiguous */
+    for (size_t i = 1; i < c->n; i++) /* of one file: equal views, else is_ambiguous */
         if (!name || c->list[i].file != c->list->file) return LMC_ERR_AMBIGUOUS;
     return c->n == 0 ? LMC_ERR_NOT_FOUND : LMC_OK;
 }
 
 /* -- slices: NAME[start:stop,index,:], as in NumPy, without steps -- */
 
-/* An integer; 0 if there is none. */
+/* Parses an integer. Returns 0 if there is none. */
 static int parse_index(const char **text, long long *value)
 {
     char *end;
@@ -190,7 +190,7 @@ static int parse_index(const char **text, long long *value)
     return 1;
 }
 
-/* A bound of a range in 0 .. n, negative ones counted from the end, clamped as in NumPy. */
+/* A bound of a range, clamped to 0 .. n as in NumPy. A negative one counts from the end. */
 static uint64_t clamp_bound(long long bound, uint64_t n)
 {
     if (bound < 0) {
@@ -200,8 +200,8 @@ static uint64_t clamp_bound(long long bound, uint64_t n)
     return (uint64_t)bound > n ? n : (uint64_t)bound;
 }
 
-/* One dimension of n elements: ":", "3", "-1", "2:", ":5", "2:5", "2:5:1". Returns 0 if it is none
- * of them, -1 if the index is out of range. */
+/* Parses the slice of one dimension of n elements: ":", "3", "-1", "2:", ":5", "2:5" or "2:5:1".
+ * Returns 0 for any other text, -1 if the index is out of range. */
 static int parse_dimension(const char **text, uint64_t n, uint64_t *start, uint64_t *count,
                            int *dropped)
 {

@@ -9,14 +9,14 @@
 
 struct archive;
 
-/* A tensor that was chosen: what it is to its reader. */
+/* A chosen tensor, as it is read. */
 struct chosen {
     size_t file;
     lmc_tensor tensor;
-    const struct container_view *view; /* where its elements are; NULL: in the order of its shape */
+    const struct container_view *view; /* where its elements are; NULL: contiguous */
 };
 
-/* Zeros, then the tensors that were chosen. To be freed, while the archive is open. */
+/* The chosen tensors; all zero at first. To be freed while the archive is open. */
 struct selection {
     struct chosen *list;
     size_t n, room;
@@ -26,16 +26,16 @@ struct selection {
 
 void free_selection(struct selection *c);
 
-/* All tensors that one of n patterns matches (n 0: all) in that file (NULL: in any), as PyTorch has
- * them. Returns an exit code. */
+/* Chooses all tensors that one of n patterns matches (n 0: all) in that file (NULL: in any), as
+ * PyTorch shows them. Returns an exit code. */
 int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
                    const char *file);
 
-/* The one tensor of that name; name NULL: the only one. LMC_ERR_NOT_FOUND, LMC_ERR_AMBIGUOUS. */
+/* Chooses the tensor of that name (NULL: the only one). LMC_ERR_NOT_FOUND, LMC_ERR_AMBIGUOUS. */
 enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char *name,
                               const char *file);
 
-/* Says that a tensor was not found, or why not, and returns the exit code. file may be NULL. */
+/* Reports that a tensor was not found, and why. Returns the exit code. file may be NULL. */
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
                 const char *file);
 
@@ -44,5 +44,5 @@ struct slice {
     int dropped[LMC_MAX_RANK]; /* the dimension was given as one index */
 };
 
-/* text: from behind the '[' to the end. Returns an exit code. */
+/* text: what follows the '[', to the end. Returns an exit code. */
 int parse_slice(struct slice *s, const char *text, const lmc_tensor *t);

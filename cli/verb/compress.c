@@ -15,9 +15,9 @@
 #include "../sys/look.h"
 #include "../sys/output.h"
 
-/* That no base is removed or replaced, and nothing is compressed that the base needs. To be asked
- * three times: when the base is ready; when all was read, as a copy may have been read in place of
- * a link; and before a source is removed. */
+/* Checks that no base is removed or replaced, and that the source is no file that the base needs.
+ * To be called three times: when the base is ready; when all was read, as a copy may have been read
+ * in place of a link; and before a source is removed. */
 static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, o);
@@ -28,17 +28,15 @@ static int protect_chain(const char *path, const char *snapshot, const struct op
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct output *out)
 {
-    lmc_stream stream;
+    const lmc_stream stream = {read_stream, s};
     char byte;
     size_t more = 0;
-    stream.read = read_stream;
-    stream.user = s;
     enum lmc_status status = lmc_writer_write_stream(writer, &stream);
-    if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
-        (void)read_stream(s, &byte, 1, &more);   /* s->error tells */
+    if (status == LMC_OK && s->taken == s->size) /* then the end was not read yet */
+        (void)read_stream(s, &byte, 1, &more);   /* an error is in s->error */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
+    if (status == LMC_ERR_READ) /* of a base or a twin, and was reported */
         return worse(m->o->bases->code, m->code);
     if (more)
         return s->promised
@@ -61,7 +59,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     return CODE_OK;
 }
 
-/* A file of the snapshot, and what is known of it. */
+/* Describes a file of the snapshot before it is read. */
 static lmc_file describe_file(const char *path, const struct stat *st)
 {
     lmc_file file = {0};
@@ -75,7 +73,7 @@ static lmc_file describe_file(const char *path, const struct stat *st)
     return file;
 }
 
-/* Adds an open source to the snapshot: the member of that number. */
+/* Adds an open source to the snapshot, as the member of that number. */
 static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
                       const struct output *out)
 {
@@ -119,29 +117,25 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
     return code;
 }
 
-/* l: of a directory; of a file NULL. look: from before it was read */
+/* l: of a directory; NULL: path is a file. look: taken before it was read */
 static int remove_source(const struct listing *l, const char *path, const struct look *look,
                          const char *snapshot, const struct options *o)
 {
-    size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
+    int code = verify_snapshot(snapshot, path, l, 0, 0, o);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
-    if (code == CODE_OK && l && n_files != l->n - 1)
-        code =
-            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
     return code == CODE_OK ? remove_unchanged(l, path, look, snapshot, o) : code;
 }
 
-/* What is known when a snapshot is written. */
+/* What is known after a snapshot was written. */
 struct written {
     struct base_use use;
-    int is_useless; /* the base: nothing was coded against it, and the output was discarded */
-    int is_unsized; /* a pipe without tensors at its front: nothing of it can be matched */
+    int is_useless; /* nothing was coded against the base; the output was discarded */
+    int is_unsized; /* a pipe that begins without tensors: no base can match it */
     uint64_t from, to;
     double start;
 };
 
-/* The sizes, and what the base was good for. */
+/* Reports sizes, and how much was coded against the base. */
 static void say_written(const struct written *w, const char *name, const struct options *o)
 {
     const struct bases *bases = o->bases;
@@ -153,7 +147,7 @@ static void say_written(const struct written *w, const char *name, const struct 
     say_sizes(o, name, w->from, w->to, w->from, w->start);
 }
 
-/* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
+/* A pipe cannot be read twice, but its finished snapshot can be coded again, without the base. */
 static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
                        const lmc_base *base, const struct options *o)
 {
@@ -169,7 +163,7 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
     return code;
 }
 
-/* A copy of the options for writing once more what needs a base without use: without it. */
+/* A copy of the options without bases, to write again what the base did not help. */
 static struct options without_bases(const struct options *o, struct bases *none)
 {
     struct options again = *o;
@@ -180,7 +174,7 @@ static struct options without_bases(const struct options *o, struct bases *none)
     return again;
 }
 
-/* If the base did not help, the source is not removed: it may be the wrong base. */
+/* Reports that the base did not help. The source stays then, as the base may be the wrong one. */
 static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
                                  const struct options *o)
 {
@@ -205,7 +199,7 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
     return CODE_OK;
 }
 
-/* Where the snapshot of path goes; NULL: to standard output. To be freed. */
+/* The path of the snapshot of `path`; NULL: standard output. To be freed. */
 static char *name_snapshot(const char *path, const struct options *o)
 {
     const char *output = o->output;
@@ -214,7 +208,7 @@ static char *name_snapshot(const char *path, const struct options *o)
     return o->to_stdout || is_dash(path) ? NULL : name_output(path, 0, o);
 }
 
-/* Chooses what is quantised, finds twins. can_refer: the output is a file */
+/* Chooses what is quantised, and finds twins. can_refer: the output is a file */
 static int look_at_members(struct members *m, int can_refer, int can_read_twice)
 {
     can_refer = can_refer && !m->o->no_twins;
@@ -230,7 +224,7 @@ static int can_read_twice(const char *path, const struct stat *st)
     return S_ISDIR(st->st_mode) || (S_ISREG(st->st_mode) && !is_dash(path));
 }
 
-/* Writes all members. s: the open source of a single one; NULL: path is a directory */
+/* Writes all members. s: the open source of a single file; NULL: path is a directory */
 static int write_members(struct members *m, struct source *s, const char *path,
                          const struct stat *st, const char *snapshot, struct written *w)
 {
@@ -248,12 +242,12 @@ static int write_members(struct members *m, struct source *s, const char *path,
     if (code != CODE_OK) return code;
     order_members(m, base ? &base->source : NULL);
     if (is_file || !s) attributes = attributes_of_stat(st);
-    if (!s) attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
+    if (!s) attributes.mode &= 0666; /* a directory's x bits have no meaning for a file */
     code = open_output(&out, snapshot, is_file ? st : NULL, o->force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.is_file, is_repeatable);
-    /* The output waits until it is known that the base is of use: a file that is not can be
-     * discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
+    /* If the base does not help, all is written again without it. Unless the output can be
+     * discarded and the input read twice, the output is held until this is known. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
     for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
     progress_start(name, s ? s->size : total);
@@ -315,7 +309,6 @@ int compress_file(const char *path, int is_named, const struct options *o)
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = identify_source(&s, o);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
     int is_repeatable = can_read_twice(path, &s.st);
@@ -333,7 +326,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
 
 /* -- directories -- */
 
-/* Looks at an entry of a tree. existing: the file that the output replaces, or NULL */
+/* Makes a member of an entry of a tree. existing: the file that the output replaces, or NULL */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
                          const struct options *o, const struct stat *existing, int *is_opened)
 {
@@ -406,7 +399,6 @@ int compress_directory(const char *path, const struct options *o)
                     "has no name to derive that of the output from; name it with -o");
     else code = check_finished(root, CODE_ERROR);
     if (code == CODE_OK) code = check_output_name(o);
-    if (code == CODE_OK) code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, o);
     if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",

@@ -10,23 +10,23 @@
 #include "../input/source_tree.h"
 #include "../job/difference.h"
 
-/* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
+/* -- what rows do not show: bytes outside of tensors, and where links lead -- */
 
-/* Bytes that are compared at once. */
+/* Bytes that are compared by one call. */
 #define PART_SIZE ((size_t)64 << 10)
 
-/* A file of tensors: its bytes outside of these; or a symbolic link. */
+/* The bytes of a file that are outside of its tensors; or a symbolic link. */
 struct rest_row {
     enum diff_kind kind;
     const char *path;
-    uint64_t size, old_size, n_changed; /* n_changed: where the sizes are equal */
+    uint64_t size, old_size, n_changed; /* n_changed: only if the sizes are equal */
     const char *target, *old_target;    /* of a link; NULL: there is none */
 };
 
 struct rest_rows {
     struct rest_row *list;
     size_t n, room, n_files; /* files come before links */
-    struct links links[2];   /* of both sides, for the texts of the rows */
+    struct links links[2];   /* of both sides; the rows point to their texts */
 };
 
 static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
@@ -69,11 +69,11 @@ static uint64_t size_of_rest(const lmc_file *f)
 struct rest_reader {
     const struct base *b;
     const struct numbered *file;
-    size_t tensor;    /* the first that does not end before */
+    size_t tensor;    /* the first that ends behind `at` */
     uint64_t at, end; /* what is left of a piece */
 };
 
-/* Sees to it that something is left of a piece; 0: it was the last. */
+/* Goes to the next piece if this one is at its end. 0: there are no more. */
 static int find_piece(struct rest_reader *r)
 {
     const lmc_file *f = r->file->file;
@@ -148,7 +148,7 @@ static int compare_files(struct rest_rows *rest, const struct diff *d)
 static int read_links_of(struct links *l, const struct base *b, const struct options *o)
 {
     struct listing listing;
-    struct options quiet = *o; /* what is not stored was told when the side was read */
+    struct options quiet = *o; /* the first reading reported what is not stored */
     struct stat st;
     quiet.verbosity = 0;
     if (b->is_archive)

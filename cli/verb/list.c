@@ -10,12 +10,12 @@
 #include "../input/links.h"
 #include "../input/archive.h"
 
-/* What the rules did, from the metadata; NULL: nothing is known. To be released. */
+/* What the rules of --quant did, from the metadata; NULL: not stored. To be released. */
 static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    /* it takes up to 80 times its text in memory; its tensors are far larger */
+    /* parsed, it takes up to 80 times its size; it is small in the file of the tensors it is of */
     if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
@@ -24,7 +24,7 @@ static json_t *load_record(const struct archive *a)
     return record;
 }
 
-/* What the rules did to each tensor. */
+/* Prints what the rules did to each tensor. */
 static void print_choices(const json_t *record)
 {
     static const char *const keys[] = {"path", "name", "role", "rule", "choice", "reason"};
@@ -41,18 +41,18 @@ static void print_choices(const json_t *record)
     }
 }
 
-/* What is listed: a snapshot, or files that are none, which have no packed sizes. */
+/* What is listed: a snapshot, or files that are not compressed and have no packed sizes. */
 struct shown {
     struct archive *a;
-    const struct base *plain; /* those files; NULL: a snapshot */
+    const struct base *plain; /* files that are not compressed; NULL: a snapshot */
     lmc_base files;
     int is_narrow;
 };
 
-/* Columns of the shape that a narrow table has less. */
+/* By so many columns the shape is narrower in a narrow table. */
 #define NARROWER 9
 
-/* Behind the first columns, of which the last is text, so wide in a wide table. */
+/* Prints text, in `width` columns of a wide table, and behind it the sizes. */
 static void print_sizes(const struct shown *s, const char *text, int width, uint64_t size,
                         uint64_t packed)
 {
@@ -65,7 +65,7 @@ static void print_sizes(const struct shown *s, const char *text, int width, uint
     printf("  ");
 }
 
-/* What has no sizes. */
+/* Prints text, and spaces in the place of sizes. */
 static void print_without_sizes(const struct shown *s, const char *text, int width)
 {
     printf("%-*s", width + (s->is_narrow ? 20 - NARROWER : s->plain ? 17 : 40), text);
@@ -92,7 +92,7 @@ static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t
     putchar('\n');
 }
 
-/* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
+/* The tensor in whose bytes the view begins; NULL: none. */
 static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct container_view *v)
 {
     size_t low;
@@ -101,8 +101,8 @@ static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct containe
     return &f->tensors[low - 1];
 }
 
-/* What shares bytes with the tensors of the file. Views of one tensor follow each other: its name,
- * which may be long, is printed with the first of them. */
+/* Prints the views, which share bytes with the tensors of the file. The name of the tensor may be
+ * long: of several views of one tensor, only the first is printed with it. */
 static void print_views(const struct shown *s, const struct container *c, const lmc_file *f)
 {
     const lmc_tensor *last = NULL;
@@ -128,7 +128,7 @@ static void print_views(const struct shown *s, const struct container *c, const 
     }
 }
 
-/* What the file says itself: to be freed if it is *read. */
+/* What parsing the file has found. It is in *read, which is to be freed, or belongs to the base. */
 static const struct container *inside_of(const struct shown *s, size_t number,
                                          struct container *read)
 {
@@ -176,7 +176,7 @@ static void print_links(const struct shown *s)
     free_links(&links);
 }
 
-/* What all files have, or all but directories. */
+/* Sums over all files; `files` and `size` do not count directories. */
 struct totals {
     uint64_t files, directories, tensors, lossy, size;
 };
@@ -201,7 +201,7 @@ static void print_count(uint64_t n, const char *one, const char *many, const cha
     printf("%llu %s%s", (unsigned long long)n, n == 1 ? one : many, end);
 }
 
-/* What stands before the table of a snapshot. */
+/* Prints what comes before the table of a snapshot. */
 static void print_head(const struct shown *s)
 {
     struct archive *const a = s->a;
@@ -256,7 +256,7 @@ static void print_table(const struct shown *s, const json_t *record)
     if (s->a->o->verbosity >= 2) print_choices(record);
 }
 
-/* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
+/* Writes the SHA-256 that the snapshot has, if any. t NULL: of a file without tensors */
 static void put_json_hash(struct json_writer *w, const struct archive *a, size_t file,
                           const lmc_tensor *t)
 {
@@ -265,7 +265,7 @@ static void put_json_hash(struct json_writer *w, const struct archive *a, size_t
         put_json_hex(w, "sha256", hash, sizeof hash);
 }
 
-/* Whether there are hashes: they are read all at once, so the first one stands for all. */
+/* Whether there are hashes. They are read all together, so the first one shows it for all. */
 static void put_json_hash_state(struct json_writer *w, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);
@@ -303,7 +303,7 @@ static void put_json_tensor(struct json_writer *w, const struct shown *s, size_t
     end_json(w, '}');
 }
 
-/* What stands before the lists of a file. */
+/* Writes what comes before the lists of a file. */
 static void put_json_file_head(struct json_writer *w, const struct shown *s, size_t number,
                                const lmc_file *f)
 {
@@ -325,7 +325,7 @@ static void put_json_file_head(struct json_writer *w, const struct shown *s, siz
     put_json_hash(w, s->a, number, NULL);
 }
 
-/* Views are like tensors, with strides, in elements. */
+/* Views are written like tensors, with strides in elements. */
 static void put_json_file(struct json_writer *w, const struct shown *s, size_t number)
 {
     const lmc_file *f = s->files.get_file(s->files.user, number);
@@ -359,7 +359,7 @@ static void put_json_metadata(struct json_writer *w, const struct archive *a)
         json_t *name = json_stringn(key, length);
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
         memcpy(hex, "hex:", 4);
-        format_hex(hex + 4, key, length); /* two keys never become one */
+        format_hex(hex + 4, key, length); /* so different keys stay different */
         put_json_bytes(w, name ? key : hex, (const char *)value, size);
         json_decref(name);
         free(hex);
@@ -383,7 +383,7 @@ static void put_json_links(struct json_writer *w, const struct archive *a)
     free_links(&links);
 }
 
-/* What stands before the lists. */
+/* Writes what comes before the lists. */
 static void put_json_head(struct json_writer *w, const struct shown *s, json_t *record)
 {
     const struct archive *const a = s->a;
@@ -402,7 +402,7 @@ static void put_json_head(struct json_writer *w, const struct shown *s, json_t *
         put_json_hex(w, "base_fingerprint", info.base_fingerprint, LMC_FINGERPRINT_SIZE);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     put_json_text(w, "format", format);
-    begin_json(w, "features", '['); /* the bits of Incompatible that the file has */
+    begin_json(w, "features", '['); /* the bits that are set in the file's Incompatible */
     for (unsigned bit = 0; bit < 64; bit++)
         if (info.features >> bit & 1) put_json(w, NULL, json_string(name_feature(bit)));
     end_json(w, ']');

@@ -1,9 +1,9 @@
 /* recode.c - lmc fold, lmc rebase: a snapshot against another base
  * SPDX-License-Identifier: MIT
  *
- * The snapshot is read through its chain, window by window, and written again: at no time does it
- * exist as a whole. Files keep their order (but see find_twins), paths, attributes and tensors, so
- * it has the same fingerprint, and restores the same bytes.
+ * The snapshot is read through its chain, window by window, and written again; it is never in
+ * memory or on the disk as a whole. Files keep their order (but see find_twins), paths, attributes
+ * and tensors. So the output has the same fingerprint and restores the same bytes.
  */
 #include "verbs.h"
 
@@ -12,7 +12,7 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
-/* NULL: no base is called so. */
+/* The base of that name; NULL: none. */
 static struct base *find_base_named(const char *name, const struct options *o)
 {
     for (size_t i = 0; i < o->bases->n; i++)
@@ -20,8 +20,8 @@ static struct base *find_base_named(const char *name, const struct options *o)
     return NULL;
 }
 
-/* What the open snapshot is to be coded against. It must not need the snapshot's own file: once
- * that has given way to the new one, neither could be restored. */
+/* Prepares what the open snapshot is to be coded against. This must not need the snapshot's own
+ * file: if the output replaced that, neither could be restored. */
 static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
 {
     int code = prepare_base(onto, o);
@@ -33,8 +33,8 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
     return code;
 }
 
-/* What is written needs the base only if it is of use: otherwise it is written once more, without.
- * What goes to a pipe waits until that is known. */
+/* If the base does not help, the snapshot is written once more without it. Output to a pipe waits
+ * until this is known. */
 static int recode_onto(struct archive *a, const struct base *base, const char *output,
                        const struct options *o)
 {
@@ -65,11 +65,10 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
     int code = open_archive_file(&a, tip, o);
     if (code == CODE_OK && output) code = check_output(output, &a.st, o->force);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
     if (code == CODE_OK) code = read_archive_index(&a, own);
     if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o); /* those found, too */
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
     if (code == CODE_OK) code = recode_onto(&a, base, output, o);
     close_archive(&a);
     return code;
@@ -93,7 +92,7 @@ static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, 
     return NULL;
 }
 
-/* By another one: what restores its own base does not need itself. */
+/* Whether another delta needs it. A delta that restores its own base does not need itself. */
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -126,12 +125,12 @@ static int open_deltas(struct base *deltas, size_t n, const struct options *o)
     return CODE_OK;
 }
 
-/* That every delta has its base among the deltas or the other bases. */
+/* Checks that the base of every delta is among the deltas or the other bases. */
 static int check_links(struct base *deltas, size_t n, const struct options *o)
 {
     const int is_closed = o->bases->is_closed;
     int code = CODE_OK;
-    o->bases->is_closed = 1; /* what lies beside them is not folded */
+    o->bases->is_closed = 1; /* only those: files beside them are not folded */
     for (size_t i = 0; i < n && code == CODE_OK; i++)
         if (!find_base(&deltas[i].archive, o, &code) && code == CODE_OK) {
             char *made_with = copy_metadata(&deltas[i].archive, BASE_KEY);
@@ -142,8 +141,8 @@ static int check_links(struct base *deltas, size_t n, const struct options *o)
     return code;
 }
 
-/* The only delta that no other one is made against. From there the links lead to all others, unless
- * some form a circle. */
+/* The only delta that no other delta is made against. From it, going from base to base leads to all
+ * others, unless some form a loop. */
 static int find_tip(struct base *deltas, size_t n, struct base **tip)
 {
     size_t n_links = 0;

@@ -3,7 +3,6 @@
  */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../job/restorer.h"
@@ -50,7 +49,7 @@ char *name_target(const char *path, int is_part, const struct options *o, int *c
     if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
     if (o->output && (is_part || is_dash(path) || !goes_into_directory(o)))
         return copy_without_slashes(o->output);
-    if (!has_suffix(path) && !is_named_snapshot(path)) { /* whatever else is wrong with its name */
+    if (!has_suffix(path) && !is_named_snapshot(path)) { /* reported before faults of its name */
         *code = fail(CODE_CORRUPT, path, "%s", lmc_status_text(LMC_ERR_NOT_LMC));
         return NULL;
     }
@@ -72,15 +71,12 @@ int restore_file(const char *path, const struct options *o)
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
-    if (code == CODE_OK) code = protect_bases(source, target, o->force, o); /* those found, too */
+    if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) say_unused_bases(0, o);
     if (code == CODE_OK) {
         if (S_ISREG(s.st.st_mode)) r.input_stat = &s.st;
-        progress_start(s.name, s.size);
         code = finish_restore(&r, run_restore(&r, &s, base));
-        progress_clear();
     }
     if (code == CODE_OK) say_sizes(o, s.name, progress_done(), r.total, r.total, start);
     if (code == CODE_OK && r.n_quantised && o->verbosity > 0)
@@ -97,7 +93,7 @@ int restore_file(const char *path, const struct options *o)
 
 /* -- lmc -t -- */
 
-/* Of what was checked without its base. */
+/* Reports what was checked without its base. */
 static void say_payload(const struct restore *r, const struct source *s)
 {
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
@@ -116,14 +112,10 @@ int test_file(const char *path, const struct options *o)
     const lmc_base *base = NULL;
     int code = open_snapshot_source(&s, path, o), found = code;
     if (code == CODE_OK) code = found = choose_base_of_source(&base, &s, o);
-    if (code == CODE_OK && base) say_unused_bases(0, o); /* among many files some are whole */
+    if (code == CODE_OK && base) say_unused_bases(0, o); /* some files may be whole */
     init_restore(&r, path, NULL, o);
     r.is_checked = 1;
-    if (code == CODE_OK || code == CODE_BASE) {
-        progress_start(s.name, s.size);
-        code = run_restore(&r, &s, base);
-        progress_clear();
-    }
+    if (code == CODE_OK || code == CODE_BASE) code = run_restore(&r, &s, base);
     if (code == CODE_OK && r.again.lacks_base) {
         if (o->verbosity > 0 && found == CODE_OK) say_payload(&r, &s);
         else if (found != CODE_OK) say(s.name, "its payload is intact");

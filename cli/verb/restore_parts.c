@@ -10,7 +10,7 @@
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */
 
-/* What a link leads to: real, in the snapshot, restored as `shown`. */
+/* What a link leads to: its path in the snapshot, `real`, and the path that it is restored to. */
 struct led {
     char *real, *shown;
 };
@@ -20,22 +20,22 @@ struct wanted {
     size_t n;
     const struct links *links;
     int is_dereferenced;     /* what links lead to is restored in their place */
-    unsigned char *is_used;  /* of each pattern: it has led to something */
+    unsigned char *is_used;  /* of each pattern: it has matched something */
     unsigned char *is_taken; /* of each link: it is wanted */
-    struct led *list;        /* sorted by what is real */
+    struct led *list;        /* sorted by `real` */
     size_t n_led, room;
     const char **files; /* the paths of all files of the snapshot, sorted */
     size_t n_files;
-    size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
-    uint64_t most;                      /* of both together */
-    int is_too_many;                    /* they would be more: the list is not complete */
+    size_t n_followed, n_lost;          /* links to what the snapshot holds; other links */
+    uint64_t most;                      /* limit for both together */
+    int is_too_many;                    /* over the limit: the list is not complete */
     const struct link *followed, *lost; /* the first of each */
-    const struct link *named_lost;      /* of those lost, the first that a pattern names */
+    const struct link *named_lost;      /* of the lost ones, the first that a pattern names */
 };
 
 /* -- patterns -- */
 
-/* A path, a pattern ('*' matches '/', too), or a directory above it. */
+/* pattern: the path, a directory above it, or a pattern, in which '*' matches '/', too. */
 static int matches(const char *pattern, const char *path)
 {
     while (strncmp(pattern, "./", 2) == 0) pattern += 2;
@@ -61,7 +61,7 @@ static int compare_listed(const void *a, const void *b)
     return compare_paths(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The next of the files at that path or below it. *at begins as 0. NULL: there are no more. */
+/* The next file at that path or below it; NULL: no more. *at must be 0 for the first call. */
 static const char *next_file(const struct wanted *w, const char *path, size_t *at)
 {
     const size_t size = strlen(path);
@@ -76,7 +76,7 @@ static const char *next_file(const struct wanted *w, const char *path, size_t *a
     return file;
 }
 
-/* A file or directory, or what is only the parent of some. */
+/* Whether there is a file or directory of that path, or something below it. */
 static int is_there(const struct wanted *w, const char *path)
 {
     size_t at = 0;
@@ -99,13 +99,13 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     l->shown = copy_text(shown);
 }
 
-/* Until the list is sorted, what was found by its name and by a link counts twice. Restoring
- * counts exactly. */
+/* Until the list is sorted, it may hold one file twice: found by its name and by a link. So its
+ * limit is higher by this number; restoring counts exactly. */
 #define FOUND_TWICE 65536u
 
-/* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
- * on it, or it leads to nothing that the snapshot holds. shown: the path that a file there is
- * restored to; NULL: files and directories alike, to where the options want them. */
+/* Follows the links on the path, and marks them as wanted. Returns 1 if they lead to what the
+ * snapshot holds; 0 if they do not, or there is no link. shown: follow only to a file, to be
+ * restored there; NULL: to a file or directory, to be restored where the options say. */
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
@@ -114,7 +114,7 @@ static int follow(struct wanted *w, const char *path, const char *shown)
     if (w->is_too_many) return 0;
     char *at = resolve_links(w->links, path, &first, w->is_taken);
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
-        char *plain = copy_text(path); /* the user's may be "./latest/" */
+        char *plain = copy_text(path); /* it may be "./latest/" */
         (void)make_plain(plain);
         add_led(w, at, shown ? shown : w->is_dereferenced ? plain : at);
         free(plain);
@@ -132,7 +132,7 @@ static int compare_led(const void *a, const void *b)
     return order ? order : strcmp(x->shown, y->shown);
 }
 
-/* Without those that are there twice. */
+/* Sorts the list, and removes what is in it twice. */
 static void sort_led(struct wanted *w)
 {
     size_t n = 0;
@@ -145,8 +145,8 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* Links below what a link leads to are wanted with it. Only files are restored in the place of
- * links: a directory may hold a link that leads back to it. */
+/* Follows the links below what a link leads to: they are wanted, too. In their place only files are
+ * restored, not directories: one may hold a link that leads back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
@@ -166,8 +166,8 @@ static void follow_below(struct wanted *w, const char *directory, const char *sh
     }
 }
 
-/* Finds the links that the patterns want, and what they lead to, and so on. most: files that may be
- * restored. A thousand links to a directory of a thousand lead to a million files. */
+/* Finds the links that the patterns match, what they lead to, and the links there. most: limit of
+ * restored files, as a thousand links to a directory of a thousand files lead to a million. */
 static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
                         const struct links *links, const lmc_reader *reader, int is_dereferenced,
                         uint64_t most)
@@ -194,9 +194,9 @@ static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
             if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);
             w->is_taken[i] = 1;
         }
-    n = w->n_led; /* in the place of links, no further; else the list grows meanwhile */
+    n = w->n_led; /* dereferenced: one level only; else the list grows meanwhile */
     for (size_t i = 0; i < (is_dereferenced ? n : w->n_led); i++) {
-        const struct led l = w->list[i]; /* the list moves, its texts do not */
+        const struct led l = w->list[i]; /* a copy: the list may be reallocated */
         follow_below(w, l.real, l.shown);
     }
     sort_led(w);
@@ -243,8 +243,8 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
-/* Makes the directory that a part is in, when nothing is in its way. Directories that are not there
- * yet get the mode and time of the snapshot, where it tells of them. */
+/* Makes the directory that a part is in, after checking that nothing is in the way. New directories
+ * get mode and time from the snapshot, if it lists them. */
 static int enter_parent(struct extraction *x, const char *path, int is_directory)
 {
     struct made *const m = &x->tree.made;
@@ -273,25 +273,16 @@ static int enter_parent(struct extraction *x, const char *path, int is_directory
 static int copy_file(struct extraction *x, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
-    uint32_t crc = 0;
-    for (uint64_t at = 0; at < f->size;) {
-        const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
-        const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
-        if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
-        crc = lmc_crc32c(crc, x->window, size);
-        int error = outlet_write(x->outlet, x->window, size);
-        if (error)
-            return x->target ? fail_errno(f->path, error, "cannot write it")
-                             : fail_output(&x->out, error);
-        at += size;
-        progress_add(size);
-    }
+    const int code = copy_counted(&x->archive, number, x->window, x->outlet, 1);
+    if (x->outlet->error)
+        return x->target ? fail_errno(f->path, x->outlet->error, "cannot write it")
+                         : fail_output(&x->out, x->outlet->error);
     x->size += f->size;
     x->n_files++;
-    return crc == f->crc ? CODE_OK : fail_damage(&x->archive, LMC_ERR_CHECKSUM, number, 0);
+    return code;
 }
 
-/* path: where it is restored, below the target */
+/* path: where it is restored to, below the target */
 static int extract_entry(struct extraction *x, size_t number, const char *path)
 {
     lmc_file f = *lmc_reader_get_file(x->archive.reader, number);
@@ -310,7 +301,7 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
     return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
 }
 
-/* Whether it stands in the tree already: "latest" and "latest/config.json" were both named. */
+/* Whether it was restored already: "latest" and "latest/config.json" may both be named. */
 static int is_made(const struct extraction *x, const char *path)
 {
     char *made = x->tree.root ? join_path(x->tree.root, path) : NULL;
@@ -320,7 +311,7 @@ static int is_made(const struct extraction *x, const char *path)
     return result;
 }
 
-/* What a link leads to: at its own place, if that was not restored yet, or in that of the link. */
+/* Restores what a link leads to: in its own place, unless it is there already, or in the link's. */
 static int extract_led(struct extraction *x, const struct led *l)
 {
     const size_t size = strlen(l->real);
@@ -353,8 +344,8 @@ static int is_restored(const struct extraction *x, const char *path)
     return lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK && x->is_done[number];
 }
 
-/* Names of one file become so again, as far as they were restored: each is linked to the first.
- * Links that are wanted are made with them. */
+/* Makes wanted symbolic links, and hard links: of several names of one file, those that were
+ * restored become one file again, by links to the first of them. */
 static int make_wanted_links(struct extraction *x)
 {
     const struct links *const l = &x->links;
@@ -390,7 +381,7 @@ static void say_link(const struct link *l, size_t n, const char *what, const cha
     if (n) say(l->path, "is a link to '%.300s', which %s%s%s", l->target, what, others, more);
 }
 
-/* Links are restored, and what they lead to with them: without that they would lead nowhere. */
+/* Reports links that were restored with what they lead to, and links that lead to nothing. */
 static void say_links(const struct extraction *x)
 {
     const struct wanted *w = &x->wanted;
@@ -401,7 +392,7 @@ static void say_links(const struct extraction *x)
     say_link(w->lost, w->n_lost, "the snapshot does not hold", "");
 }
 
-/* That each name leads to something, before anything is written. */
+/* Checks, before anything is written, that each name matches something. */
 static int check_names(struct extraction *x)
 {
     struct wanted *w = &x->wanted;
@@ -435,7 +426,7 @@ static int extract_matches(struct extraction *x)
     return code;
 }
 
-/* At standard output a link is nothing but what it leads to. */
+/* On standard output, a link is replaced by what it leads to, so the snapshot must hold that. */
 static int check_named_links(const struct extraction *x)
 {
     const struct link *lost = x->target ? NULL : x->wanted.named_lost;

@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: MIT
  *
  * The output is a directory: whole/ has the files of which nothing is lost; partial/ those with
- * holes, which read as zeros; unnamed/ what belongs to files whose names and sizes are lost;
- * unplaced/ single blocks of which not even the place is known. salvage.json says what is lost
- * where, so that nobody takes holes for data.
+ * losses, which read as zeros; unnamed/ the contents of files whose names and sizes are lost;
+ * unplaced/ single blocks whose place in the files is unknown, too. salvage.json lists all losses,
+ * so that nobody takes those zeros for data.
  */
 #include "verbs.h"
 
@@ -26,20 +26,20 @@ struct loss {
 struct salvage {
     const struct options *o;
     struct archive archive;
-    lmc_salvage *salvage;      /* its reader is the archive's */
+    lmc_salvage *salvage;      /* owns archive.reader */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
     FILE *report;            /* salvage.json; NULL: it is not open */
-    struct json_writer list; /* which writes there */
-    struct loss *losses;     /* of the file at hand */
+    struct json_writer list; /* writes to `report` */
+    struct loss *losses;     /* of the present file */
     size_t n_losses, room;
-    uint64_t got; /* bytes of it */
+    uint64_t got; /* recovered bytes of the present file */
     uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
         lost, n_wrong;
     int wants_base;
 };
 
-/* -- what is told: the table, salvage.json, the last word -- */
+/* -- what is reported: the table, salvage.json, the last message -- */
 
 static const char *name_loss(enum lmc_status status)
 {
@@ -52,13 +52,13 @@ static const char *name_loss(enum lmc_status status)
     }
 }
 
-/* A loss within a range of the file: bytes from its start on, and elements. */
+/* A loss within a range of the file: bytes from the start of the range on, and elements. */
 struct lost_part {
     uint64_t from, to, first, last;
     enum lmc_status status;
 };
 
-/* The first loss that ends behind start: losses are in ascending order. */
+/* The first loss that ends behind start. Losses are in ascending order. */
 static size_t find_loss(const struct salvage *s, uint64_t start)
 {
     size_t low;
@@ -66,7 +66,7 @@ static size_t find_loss(const struct salvage *s, uint64_t start)
     return low;
 }
 
-/* The part of loss number *i within [start, end); then *i is the next. 0: there is no more. */
+/* The part of loss *i that is within [start, end). Increments *i. 0: there are no more. */
 static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, uint64_t end,
                           enum lmc_dtype dtype, struct lost_part *part)
 {
@@ -75,7 +75,7 @@ static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, ui
     const struct loss *l = &s->losses[(*i)++];
     part->from = (l->start > start ? l->start : start) - start;
     part->to = (l->end < end ? l->end : end) - start;
-    /* the first element that is not whole, and the one behind the last */
+    /* the first lost element, and the one behind the last */
     part->first = part->from / bits * 8 + part->from % bits * 8 / bits;
     part->last = part->to / bits * 8 + (part->to % bits * 8 + bits - 1) / bits;
     part->status = l->status;
@@ -94,7 +94,7 @@ static uint64_t count_lost(const struct salvage *s, uint64_t start, uint64_t end
     return n;
 }
 
-/* Writes losses to the list, and with is_printed to the table. */
+/* Writes losses to the JSON list and, if is_printed, to the table. */
 static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype,
                        int is_printed)
 {
@@ -156,7 +156,7 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     end_json(&s->list, '}');
 }
 
-/* where: the name, below the output, of what was recovered of the file; NULL: nothing was. */
+/* where: path, below the output, of what was recovered of the file; NULL: nothing was. */
 static void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                         const char *where)
 {
@@ -236,7 +236,7 @@ static int begin_report(struct salvage *s)
     return CODE_OK;
 }
 
-/* What is known only at the end. */
+/* Writes what is known only at the end. */
 static void put_summary(struct salvage *s)
 {
     const lmc_damage *d = &s->damage;
@@ -261,7 +261,7 @@ static int end_report(struct salvage *s)
     end_json(&s->list, ']');
     put_summary(s);
     end_json_line(&s->list);
-    errno = 0; /* what it was when a write before failed is lost */
+    errno = 0; /* that of an earlier failed write is lost */
     if (fflush(s->report) != 0 || ferror(s->report) ||
         (fsync(fileno(s->report)) != 0 && errno != EINVAL))
         return fail_report(errno ? errno : EIO);
@@ -270,7 +270,7 @@ static int end_report(struct salvage *s)
     return ferror(s->report) ? fail_report(errno) : CODE_OK;
 }
 
-/* Says how it went; returns the exit code. */
+/* Reports the result; returns the exit code. */
 static int conclude(const struct salvage *s)
 {
     const char *name = s->archive.name, *target = s->tree.target;
@@ -313,10 +313,10 @@ static int conclude(const struct salvage *s)
 
 /* -- what is recovered -- */
 
-/* The name, below the output, of a file that is not complete yet. Then it is moved to its place. */
+/* The name, below the output, of a file that is not complete yet. close_part() moves it. */
 #define PART "part"
 
-/* directory: below the output; NULL: nothing of it is kept. *where: its name there, or NULL. */
+/* directory: below the output; NULL: the file is removed. *where: its new path, or NULL. */
 static int close_part(struct salvage *s, const lmc_file *file, const char *directory,
                       const char *path, char **where)
 {
@@ -367,7 +367,7 @@ static int next_range(struct salvage *s, lmc_salvage_range *range, int *is_end)
     return status == LMC_OK ? CODE_OK : fail_archive(&s->archive, status);
 }
 
-/* Recovers file number n. *range: its first range; it becomes that of the next file. */
+/* Recovers file number n. *range: its first range; replaced by the first one of the next file. */
 static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, int *is_end)
 {
     const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
@@ -410,7 +410,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
     return code;
 }
 
-/* Recovers blocks without a place. */
+/* Recovers blocks whose place is unknown. */
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
@@ -443,8 +443,8 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     return code;
 }
 
-/* Finds the base that the header names, as restoring does. A given base must be that one. If none
- * is given and none is found, only what needs no base is recovered. */
+/* Finds the base that the header names, as restoring does. A base that is given must be that one.
+ * If none is given or found, only what needs no base is recovered. */
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct options *o = s->o;
@@ -456,13 +456,13 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
     o->bases->code = CODE_OK;
     *base = &b->source;
     s->archive.lender = b->is_archive ? b->archive.reader : NULL;
-    if (o->verbosity == 1) /* with more, find_base() says it */
+    if (o->verbosity == 1) /* if it is higher, find_base() says it */
         say(s->archive.name, "its base is %.300s", b->name);
     return CODE_OK;
 }
 
-/* The base: the one that the header names. If the header is damaged: the first that is given, as
- * every block knows whether it is the right one. */
+/* Chooses the base that the header names. If the header is damaged, the first one that is given:
+ * the checksum of each block shows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct options *o = s->o;
@@ -481,7 +481,7 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
     lmc_reader_options options = {0};
     options.base = base;
     options.lender = s->archive.lender;
-    lmc_reader_free(s->archive.reader); /* only the search for the base needed it */
+    lmc_reader_free(s->archive.reader); /* it was only for finding the base */
     lmc_salvage_free(s->salvage);
     enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
@@ -494,7 +494,7 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
                : fail_archive(&s->archive, status);
 }
 
-/* A header that is damaged does not name the base, but the index has a copy of it. */
+/* A damaged header does not name the base, but the index may have a copy of the name. */
 static int open_with_base(struct salvage *s)
 {
     const lmc_base *base;
@@ -505,7 +505,7 @@ static int open_with_base(struct salvage *s)
     if (!info.has_base) return code;
     s->archive.is_delta = 1;
     memcpy(s->archive.wanted, info.base_fingerprint, sizeof s->archive.wanted);
-    s->archive.reader = NULL; /* the salvage's */
+    s->archive.reader = NULL; /* owned by the salvage */
     code = find_salvage_base(s, &base);
     return code == CODE_OK ? open_salvage(s, base) : code;
 }
@@ -517,14 +517,14 @@ static void salvage_links(struct salvage *s)
     char *root;
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
-    for (size_t i = 0; i < links.n; i++) { /* hard ones are files */
+    for (size_t i = 0; i < links.n; i++) { /* hard links are files here */
         struct link *l = &links.list[i];
         if (l->type == LINK_HARD) continue;
         add_link_record(&symbolic, l->type, l->path, l->target);
     }
     root = join_path(s->tree.root, "whole");
     if (symbolic.n && (mkdir(root, 0777) == 0 || errno == EEXIST))
-        (void)make_links(root, &symbolic, s->archive.name); /* what cannot be made was named */
+        (void)make_links(root, &symbolic, s->archive.name); /* failures were reported */
     free_links(&symbolic);
     free(root);
     free_links(&links);
@@ -561,7 +561,7 @@ int salvage_file(const struct options *o)
     init_tree(&s.tree, target, o);
     int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
-    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
+    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* also found ones */
     if (code == CODE_OK && s.archive.is_delta) say_unused_bases(0, o);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {
@@ -570,7 +570,7 @@ int salvage_file(const struct options *o)
         else remove_temporary();
     }
     if (code == CODE_OK) code = worse(conclude(&s), check_bases(o));
-    if (s.salvage) s.archive.reader = NULL; /* the salvage's */
+    if (s.salvage) s.archive.reader = NULL; /* owned by the salvage */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
     if (s.report) fclose(s.report);

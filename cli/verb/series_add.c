@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
-#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
@@ -28,7 +27,7 @@ struct newcomer {
     char *path;
     int is_tree;
     struct listing l; /* of a tree */
-    struct look look; /* before anything was read */
+    struct look look; /* taken before anything was read */
 };
 
 static int is_or_holds(const char *outer, const char *inner)
@@ -36,8 +35,8 @@ static int is_or_holds(const char *outer, const char *inner)
     return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
-/* Checks that a series takes such a source, and that it does not hold the series. To be called
- * before the series is begun. */
+/* Checks that a series can hold such a source, and that the source does not contain the series. To
+ * be called before the series is created. */
 static int check_newcomer(const char *path, const struct options *o)
 {
     struct stat st, link;
@@ -67,7 +66,7 @@ static int check_newcomer(const char *path, const struct options *o)
     return CODE_OK;
 }
 
-/* To be closed in any case. */
+/* To be closed even after an error. */
 static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
                          const struct options *o)
 {
@@ -79,19 +78,6 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
     if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");
     c->is_tree = S_ISDIR(st.st_mode);
     if (c->is_tree) code = list_sources(&c->l, c->path, is_removed, o);
-    return code;
-}
-
-/* Restores the snapshot and compares it with the source. may_lack: a part of the source may be
- * gone; may_lose: see verify_snapshot */
-static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
-                           int may_lose, const struct options *o)
-{
-    size_t n_files = 0;
-    int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
-    if (code == CODE_OK && c->is_tree && n_files != c->l.n - 1)
-        code = fail(CODE_ERROR, c->path, "holds something that %s does not; nothing was removed",
-                    snapshot);
     return code;
 }
 
@@ -109,7 +95,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
     return same && (uint64_t)same->depth + 1 < s->every ? same : NULL;
 }
 
-/* Whether two names belong together: the text before the first digits that differ is the same. */
+/* Whether two names are equal up to the first digits that differ. */
 static int are_alike(const char *a, const char *b)
 {
     size_t i = 0;
@@ -130,7 +116,7 @@ static void say_backwards(const struct series *s, const struct snapshot *e,
             base->name);
 }
 
-/* Makes the snapshot's file; *is_made: the file is there, and this command has made it. */
+/* Makes the snapshot's file. *is_made: this command has created the file. */
 static int make_snapshot(const struct series *s, const struct newcomer *c, struct snapshot *e,
                          int verifies, int *is_made)
 {
@@ -149,7 +135,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
             "that",
             base->name);
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
+        code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 0, !s->o->remove_source,
+                               &chain.o);
     if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.o);
     free_bases(&chain.bases);
     if (code == CODE_OK) say_backwards(s, e, base);
@@ -158,8 +145,8 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     return code;
 }
 
-/* Reserves the name, makes the snapshot, confirms it, and removes the source if asked. Each step
- * begins when the one before is on the disk. */
+/* Reserves the name, makes the snapshot, confirms it, and with --rm removes the source. Each step
+ * begins when the step before it is on the disk. */
 static int add_newcomer(struct series *s, const struct newcomer *c, const char *name, int verifies)
 {
     const char *source = base_name(c->path);
@@ -175,21 +162,18 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     code = save_manifest(s);
     if (code != CODE_OK) return code;
     code = make_snapshot(s, c, e, verifies, &is_made);
-    if (code != CODE_OK) { /* undone; if this fails, the next command does it */
+    if (code != CODE_OK) { /* if undoing fails, the next command does it */
         if (is_made && unlink(e->path) != 0)
             return worse(code, fail_errno(e->path, errno, "cannot remove it"));
         drop_entries(s, STATE_ADDING, NULL);
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(s); /* after an error the manifest may lack it: the source stays */
-    return code == CODE_OK && s->o->remove_source
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return save_manifest(s); /* on error series.json may lack it: the source stays */
 }
 
-/* The series has a snapshot of this source already. With --rm a kill may have left files of the
- * source: they are removed if they equal the snapshot. */
+/* The series has a snapshot of this name already. If an add with --rm was killed, files of its
+ * source may be left: checks that these equal the snapshot, so that they can be removed. */
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
@@ -206,21 +190,19 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     int code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, s, e);
-    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
+    code = verify_snapshot(e->path, c->path, c->is_tree ? &c->l : NULL, 1, 0, &chain.o);
     free_bases(&chain.bases);
-    return code == CODE_OK
-               ? remove_unchanged(c->is_tree ? &c->l : NULL, c->path, &c->look, e->path, s->o)
-               : code;
+    return code;
 }
 
-/* Whether another watch has added the source while this one waited. */
+/* Whether another watch has added the source while this one waited for the lock. */
 static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
 {
     struct stat st;
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
-/* is_watched: called by a watch, so it is no error if another one has added it meanwhile. */
+/* is_watched: called by a watch; then it is no error if another watch has added the source. */
 static int add_source_to_series(const char *path, const char *name, int is_watched,
                                 const struct options *o)
 {
@@ -237,6 +219,9 @@ static int add_source_to_series(const char *path, const char *name, int is_watch
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
                  : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
+    if (code == CODE_OK && !is_done && o->remove_source)
+        code = remove_unchanged(c.is_tree ? &c.l : NULL, c.path, &c.look, find_name(&s, name)->path,
+                                o);
     free_listing(&c.l);
     free(c.path);
     close_series(&s);
@@ -265,10 +250,10 @@ int series_add(const struct options *o)
 struct watched {
     char *name;
     uint64_t digest;
-    double since;   /* when it was first seen in this state, by the clock of this machine */
+    double since;   /* when it was first seen in this state, by now() */
     double tried;   /* when adding it last failed; 0: never */
-    int is_told;    /* the user was told that it is left there */
-    int is_awaited; /* another program has it open for writing; the user was told */
+    int is_told;    /* it was reported that it is left there */
+    int is_awaited; /* another program has it open for writing, which was reported */
 };
 
 struct watch {
@@ -284,7 +269,7 @@ static void free_watched(struct watched *list, size_t n)
     free(list);
 }
 
-/* Links are skipped, as "latest" is usually one. */
+/* Whether to add such entries. Links are skipped, as "latest" is usually one. */
 static int is_watched(const struct watch *w, const char *name)
 {
     struct stat st;
@@ -297,7 +282,7 @@ static int is_watched(const struct watch *w, const char *name)
     return result;
 }
 
-/* Lists the entries that are there now, with what was known about them before. */
+/* Lists the present entries. What was known about them is kept. */
 static int list_watched(struct watch *w)
 {
     struct watched *list = NULL;
@@ -320,9 +305,9 @@ static int list_watched(struct watch *w)
     return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
 }
 
-/* Whether it has not changed for the settle time, as seen from here. With --once there is only one
- * look, so the file's own times and the clock must be trusted, though either may be wrong.
- * is_added: then it may be empty, as a kill may have left it so. */
+/* Whether it has not changed for the settle time, as far as this process has seen. --once looks
+ * only once, so it must trust the file's times and the clock, though either may be wrong. is_added:
+ * it is in the series; then it may be empty, as a killed --rm may leave it. */
 static int is_settled(const struct watch *w, struct watched *e, const struct look *k, int is_added)
 {
     double settle = (double)w->o->settle, age;
@@ -338,7 +323,7 @@ static int is_settled(const struct watch *w, struct watched *e, const struct loo
     return k->is_whole && (k->n_files || is_added) && (age >= settle || now() - e->since >= settle);
 }
 
-/* Whether nothing is left to do: it is in the series, and need not be removed. */
+/* Whether nothing is left to do: it is in the series, and is not to be removed. */
 static int is_finished(const struct watch *w, struct watched *e, const char *path,
                        const struct snapshot *added)
 {
@@ -360,7 +345,7 @@ static int is_finished(const struct watch *w, struct watched *e, const char *pat
     return 1;
 }
 
-/* A file that has not changed for a time may have a writer that pauses. */
+/* Whether another program has it open for writing: one that pauses may go on. */
 static int is_left_to_writer(struct watched *e, const char *path, const struct look *k)
 {
     if (k->is_written && !e->is_awaited)
@@ -394,7 +379,7 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
     return code;
 }
 
-/* Adds all settled entries. *is_fatal: the watch must end. */
+/* Adds all settled entries. *is_fatal: the watch cannot go on. */
 static int watch_once(struct watch *w, int *is_fatal)
 {
     struct series s;
@@ -404,7 +389,7 @@ static int watch_once(struct watch *w, int *is_fatal)
         exists = lstat(manifest, &st) == 0 || contains_snapshots(w->o->directory, 0);
     if (code == CODE_OK && exists) code = open_series(&s, TO_READ, w->o);
     else init_series(&s, w->o);
-    if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */
+    if (s.lock_fd >= 0) close(s.lock_fd); /* add takes its own lock */
     s.lock_fd = -1;
     *is_fatal = code != CODE_OK;
     for (size_t i = 0; i < w->n && !*is_fatal; i++)

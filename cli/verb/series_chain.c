@@ -3,9 +3,8 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "verbs.h"
 
-/* Whether others may stand on it. */
+/* Whether it can be the base of others. */
 static int is_there(const struct snapshot *e)
 {
     return e->state != STATE_ADDING && e->state != STATE_GONE && e->file == FILE_THERE;
@@ -77,7 +76,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
     return CODE_OK;
 }
 
-/* A chain has no link twice; but one may be there from another chain. */
+/* A chain has each snapshot once; but some may be in the list already, from another chain. */
 void add_to_chain(struct chain *c, const struct series *s, const struct snapshot *e)
 {
     const size_t n = c->bases.n;
@@ -99,7 +98,7 @@ void begin_chain(struct chain *c, const struct series *s, const struct snapshot 
     add_to_chain(c, s, e ? find_base_of(s, e, 0) : NULL);
 }
 
-/* -- what the file says about itself -- */
+/* -- what is read from the file -- */
 
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
                      const struct options *o)

@@ -6,13 +6,11 @@
 #include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
-#define MAX_NAME 200 /* bytes: a file name has 255 */
+#define MAX_NAME 200 /* bytes; file systems allow 255 */
 
 const char *const state_names[] = {"kept", "adding", "forgotten", "gone"};
 
@@ -31,7 +29,7 @@ const char *find_fault_of_name(const char *name)
     return string ? NULL : "is not UTF-8";
 }
 
-/* step1000, iter_1000, Step=1000 */
+/* As in step1000, iter_1000, Step=1000. */
 static int follows_step(const char *name, const char *at)
 {
     static const char *const words[] = {"step", "iter"};
@@ -130,18 +128,18 @@ void close_series(struct series *s)
     free(s->list);
     free(s->index);
     free(s->manifest_path);
-    if (s->lock_fd >= 0) close(s->lock_fd); /* which unlocks */
+    if (s->lock_fd >= 0) close(s->lock_fd); /* this unlocks */
 }
 
 /* -- finding -- */
 
-/* What is equal stays in the order of the list. */
+/* Equal entries stay in the order of the list. */
 static int compare_places(const struct snapshot *x, const struct snapshot *y)
 {
     return x < y ? -1 : x > y;
 }
 
-/* Of one fingerprint, the shallowest first. */
+/* By fingerprint; of equal ones, the shortest chain first. */
 static int compare_contents(const void *a, const void *b)
 {
     const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
@@ -307,7 +305,7 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
     return code;
 }
 
-/* Tells what can be done, too. */
+/* Reports that there is no series.json, and what to do. */
 static int fail_no_manifest(const struct series *s)
 {
     if (contains_snapshots(s->directory, 0))
@@ -385,19 +383,19 @@ int save_manifest(const struct series *s)
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
     char *text = format_manifest(s, &size);
-    write_output(&out, text, size); /* what fails is found again by commit_output */
+    write_output(&out, text, size); /* commit_output reports an error */
     free(text);
     return commit_output(&out, NULL);
 }
 
-/* -- locks: a command that changes the series locks one byte of .lock. All readers share another
- * one, and gc takes it alone while it changes or removes files that are listed. Where the system
- * can (OFD), they belong to what was opened: those of POSIX go when the process closes any
- * descriptor of the file, and a source may have a hard link to .lock -- */
+/* -- locks: a command that changes the series locks one byte of .lock. Readers share the lock of
+ * another byte; gc locks it exclusively while it changes or removes listed files. OFD locks are
+ * used where the system has them: POSIX locks end when the process closes any descriptor of the
+ * file, and a source may contain a hard link to .lock -- */
 
 enum lock { LOCK_CHANGES, LOCK_READERS };
 
-/* 0 or errno; command: F_SETLK or F_SETLKW, type: F_RDLCK, F_WRLCK or F_UNLCK. */
+/* command: F_SETLK or F_SETLKW. type: F_RDLCK, F_WRLCK or F_UNLCK. Returns 0 or errno. */
 static int set_lock(const struct series *s, enum lock which, int command, short type)
 {
     struct flock lock = {0};
@@ -410,14 +408,14 @@ static int set_lock(const struct series *s, enum lock which, int command, short 
         result = -1;
 #ifdef F_OFD_SETLK
         result = fcntl(s->lock_fd, command == F_SETLKW ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
-        if (result == 0 || errno != EINVAL) continue; /* else a system without them */
+        if (result == 0 || errno != EINVAL) continue; /* else the system lacks OFD locks */
 #endif
         result = fcntl(s->lock_fd, command, &lock);
     } while (result != 0 && errno == EINTR);
     return result == 0 ? 0 : errno;
 }
 
-/* 0 or errno; waits. */
+/* Waits for the lock. Returns 0 or errno. */
 static int take_lock(const struct series *s, enum lock which, short type)
 {
     int error = set_lock(s, which, F_SETLK, type);
@@ -433,7 +431,7 @@ int lock_out_readers(const struct series *s) { return take_lock(s, LOCK_READERS,
 
 int let_in_readers(const struct series *s) { return set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK); }
 
-/* Where there is no locking, nothing can be changed, but read. */
+/* Without locks, a series can be read, but not changed. */
 static int lock_series(struct series *s, int is_reader)
 {
     const int flags = O_NOFOLLOW | O_CLOEXEC;
@@ -468,8 +466,8 @@ int remove_temporaries(const struct series *s)
     return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
 }
 
-/* Removes snapshots that were not confirmed, as if they had not been begun: no add removes its
- * source earlier. Nobody is adding: we have the lock. */
+/* Removes snapshots that were not confirmed. Nothing is lost: add removes a source only after it
+ * has confirmed the snapshot. No add is running: we have the lock. */
 static int undo_unfinished(struct series *s)
 {
     int code = remove_temporaries(s), n = 0, error;
@@ -486,7 +484,7 @@ static int undo_unfinished(struct series *s)
     return save_manifest(s);
 }
 
-/* A new directory is on the disk when the one above it is, and must be before a source goes. */
+/* Puts a new directory on the disk, by syncing its parent. Needed before a source is removed. */
 static int sync_parent(const char *directory)
 {
     char *sibling = join_path(directory, "../" MANIFEST_NAME);
@@ -506,19 +504,15 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
     int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
-    if (!is_there && purpose == TO_CREATE) { /* no list begins beside snapshots that are not seen */
-        struct listing names;
-        const int error = list_names(&names, directory);
-        free_listing(&names);
-        if (error) return fail_errno(directory, error, "cannot read the directory");
-    }
-    if (!is_there &&
-        (purpose < TO_CREATE || (purpose == TO_CREATE && contains_snapshots(directory, 0))))
+    const int is_new = !is_there && purpose == TO_CREATE;
+    if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
+    if (is_new && errno) /* never begin a list beside unseen snapshots */
+        return fail_errno(directory, errno, "cannot read the directory");
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;
     is_there = lstat(s->manifest_path, &st) == 0 ||
-               errno != ENOENT; /* another one may have begun the series meanwhile */
+               errno != ENOENT; /* another command may have created it meanwhile */
     if (purpose == TO_CREATE && !is_there) return sync_parent(directory);
     if (purpose == TO_REBUILD) return CODE_OK;
     code = load_manifest(s);

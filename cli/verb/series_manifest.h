@@ -2,29 +2,28 @@
  * SPDX-License-Identifier: MIT
  *
  * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock.
- * series.json tells which names count, in the order of adding. A name is reserved there before its
- * file exists, and confirmed when the file is complete. What a delta is based on stands only in its
- * own header: gc may replace a file by another one of the same content.
+ * series.json lists the valid names, in the order of adding. A name is reserved there before its
+ * file exists, and confirmed when the file is complete. Only the header of a delta names its base,
+ * as gc may replace a file by one with the same content and another base.
  *
- * Nothing goes before what replaces it is on the disk: a source is removed after its snapshot has
- * been compared with it and is confirmed in the list; a snapshot that was forgotten, after all kept
- * ones do without it. The states of a snapshot, each on the disk (series.json) before what it
- * allows:
+ * Nothing is removed before its replacement is on the disk. A source is removed after its snapshot
+ * was compared with it and confirmed in the list; a forgotten snapshot, when no kept one needs it
+ * any more. The states of a snapshot; each is in series.json on the disk before the next step:
  *
  *   none --1--> adding --2--> kept --3--> forgotten --5--> gone
  *     ^           |             ^              |
  *     +-----6-----+             +------4-------+
  *
- *   1  add reserves the name. Until 2, a file of that name is worth nothing, and the source is
+ *   1  add reserves the name. Until 2, a file of that name does not count, and the source is
  *      there
- *   2  the file is whole and on the disk; if the source is to go, it was compared with it
- *   3  prune. The file stays, for kept ones may still need it
+ *   2  the file is whole and on the disk; before --rm, it was compared with the source
+ *   3  prune. The file stays, as kept ones may still need it
  *   4  keep
- *   5  gc. Kept ones that needed it are coded again, without it; then its file goes. The name
+ *   5  gc. Kept ones that needed it are coded again, without it; its file is removed. The name
  *      stays, so that watch does not add it once more; add may take it
- *   6  an add failed or was killed: it, or who changes the series next, removes file and entry
+ *   6  an add failed or was killed: it, or the next command that locks, removes file and entry
  *
- * A kill leaves one of these states, and what comes next goes on from there.
+ * A kill leaves one of these states, and the next command goes on from there.
  */
 #pragma once
 
@@ -36,8 +35,8 @@
 #define LOCK_NAME ".lock"
 #define DEFAULT_EVERY 16
 
-/* The name of one that is gone stays: or a watch that does not remove its sources would add it
- * again. */
+/* STATE_GONE keeps the name in the list: else a watch that does not remove its sources would add
+ * the snapshot again. */
 enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN, STATE_GONE };
 
 extern const char *const state_names[];
@@ -55,13 +54,13 @@ struct snapshot {
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     int is_delta;
-    uint32_t depth; /* see measure_depths(): the deltas of its chain; from DEPTH_LOOSE on: broken */
+    uint32_t depth; /* deltas of its chain, see measure_depths(); from DEPTH_LOOSE on: broken */
     uint64_t packed_size;
 };
 
 /* Orders of the list, which are sorted when they are first needed. */
 enum series_order {
-    BY_FINGERPRINT, /* of one content, the shortest chain first */
+    BY_FINGERPRINT, /* of equal ones, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
     SERIES_ORDERS
@@ -71,9 +70,9 @@ struct series {
     const struct options *o;
     const char *directory; /* of o */
     char *manifest_path;
-    int lock_fd;     /* -1: none; a file system for reading only */
-    int is_replaced; /* by a new list: then it may be damaged, which is not told */
-    uint64_t every;  /* the longest chain has so many files */
+    int lock_fd;     /* -1: none, as on a read-only file system */
+    int is_replaced; /* a new list will replace it: damage is not reported */
+    uint64_t every;  /* largest number of files in a chain */
     struct snapshot *list;
     size_t n, room;
     struct series_index {
@@ -86,44 +85,44 @@ struct series {
 /* What is wrong with the name of a snapshot; NULL: nothing. */
 const char *find_fault_of_name(const char *name);
 
-/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; if
- * none does, that follows no letter, as that of bf16 does; if all do, the last one. 0: none */
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
+ * the last one that follows no letter, as in bf16; else the last one. Returns 0 if none. */
 int find_number(const char *name, uint64_t *number);
 
 /* "DIRECTORY/NAMESUFFIX". To be freed. */
 char *path_in_series(const char *directory, const char *name, const char *suffix);
 
-/* An empty series, not opened; to be freed. */
+/* Makes an empty series, not opened; to be closed. */
 void init_series(struct series *s, const struct options *o);
 
-/* Unlocks it, too. */
+/* Also unlocks it. */
 void close_series(struct series *s);
 
-/* Adds a snapshot at the end, with state STATE_KEPT and nothing known; the pointer is valid until
- * the next one is added. source: NULL or its name. */
+/* Adds a snapshot at the end, with STATE_KEPT and all else zero. The pointer is valid until the
+ * next one is added. source: NULL or its name. */
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source);
 
-/* Drops the entries of that state, of all names or of that one. */
+/* Removes the entries of that state: all (name NULL), or the one of that name. */
 void drop_entries(struct series *s, enum snapshot_state state, const char *name);
 
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* The last one of that state; NULL: there is none. */
+/* The last snapshot of that state; NULL: there is none. */
 struct snapshot *find_latest(const struct series *s, enum snapshot_state state);
 
-/* The one of that name; or, among those of that state, the last one ("latest"), or the one with
- * that number in its name. */
+/* Finds the snapshot of that name; or, among those of that state, the last one (for "latest") or
+ * the one with that number in its name. */
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found);
 
-/* All entries in that order; until any changes. */
+/* All entries in that order; valid until an entry changes. */
 struct snapshot **sort_series(const struct series *s, enum series_order order);
 
-/* Entries have changed: all orders are sorted anew. */
+/* To be called when entries have changed: all orders will be sorted again. */
 void forget_order(const struct series *s);
 
-/* Reads the header of its file. */
+/* Reads the header of the snapshot's file. */
 void look_at_file(struct snapshot *e);
 
 /* -- on the disk -- */
@@ -131,68 +130,67 @@ void look_at_file(struct snapshot *e);
 /* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
 
-/* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been
- * killed here. */
+/* Writes series.json. CODE_OK: it is on the disk. After an error the old or the new one is there,
+ * as after a kill. */
 int save_manifest(const struct series *s);
 
 /* -- opening and locks -- */
 
 enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
 
-/* To be closed in any case. */
+/* To be closed even after an error. */
 int open_series(struct series *s, enum purpose purpose, const struct options *o);
 
-/* Outputs that were never completed. */
+/* Removes outputs that were not completed. */
 int remove_temporaries(const struct series *s);
 
-/* 0 or errno; they wait. Readers are locked out while files change that count. */
+/* Lock readers out while listed files change. Both wait, and return 0 or errno. */
 int lock_out_readers(const struct series *s);
 int let_in_readers(const struct series *s);
 
 /* -- which snapshots need which (series_chain.c) -- */
 
-/* Sets the depths of all entries, whose files were looked at. To be called after each change. */
+/* Sets the depths of all entries, after look_at_file(). To be called after each change. */
 void measure_series(struct series *s);
 
-/* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
- * NULL: there is none. Since every base has a shorter chain than what needs it, there are no
- * loops. */
+/* Of the snapshots with that fingerprint, the one with the shortest chain; it must be shorter than
+ * `below`. NULL: none. As each base has a shorter chain than its deltas, there are no loops. */
 const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fingerprint,
                                        uint64_t below, int only_kept);
 
-/* NULL: it has none, or none is there. */
+/* The base of e; NULL: e needs none, or it is missing. */
 const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
                                     int only_kept);
 
-/* That the file and all that it needs are there; only_kept: even when what is forgotten goes.
- * known: a mark for each entry whose chain was checked and is right, which is updated; NULL. */
+/* Checks that the file and all that it needs are there; only_kept: among kept snapshots. known:
+ * NULL, or a mark for each entry whose chain was found complete, which is updated. */
 int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
                    unsigned char *known);
 
-/* Options of their own, with the bases that a snapshot needs. */
+/* A copy of the options, with the bases that a snapshot needs. */
 struct chain {
     struct options o;
     struct bases bases;
 };
 
-/* The options of the series, without output and force, and the bases that e needs (NULL: none),
- * the nearest first. The bases are to be freed. */
+/* Copies the options of the series, without output and force, and adds the bases that e needs
+ * (NULL: none), the nearest first. The bases are to be freed. */
 void begin_chain(struct chain *c, const struct series *s, const struct snapshot *e);
 
 /* Adds e (NULL: nothing), and what it needs. */
 void add_to_chain(struct chain *c, const struct series *s, const struct snapshot *e);
 
-/* Fingerprint of the snapshot at path, and bytes that it restores. */
+/* Reads the fingerprint of the snapshot at path, and the number of bytes that it restores. */
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
                      const struct options *o);
 
-/* That the file is what was added. */
+/* Checks that the file is the snapshot that was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
 
-/* Whether everything that is kept can be restored, as far as can be seen without reading it all.
- * known: NULL, or zeros, then a mark for each entry that is needed. */
+/* Checks that all kept snapshots can be restored, as far as this shows without reading all data.
+ * known: NULL, or zeros, which become a mark for each entry that is needed. */
 int check_kept(const struct series *s, int only_kept, unsigned char *known);
 
-/* Tells what is done to the snapshot called name, or would be. */
+/* Reports what is done to the snapshot of that name, or with --dry-run would be done. */
 void tell(const struct options *o, const char *what, const char *name, const char *link,
           const char *other);

@@ -17,7 +17,7 @@ static int is_kept_by_rules(const struct series *s, const struct snapshot *e, si
     return named[e - s->list];
 }
 
-/* Marks what is to be forgotten. */
+/* Marks the snapshots that the rules forget. */
 static int apply_rules(struct series *s, unsigned char *marks)
 {
     size_t n_later = 0, n_kept = 0;
@@ -54,7 +54,7 @@ static int mark_names(const struct series *s, enum snapshot_state from, unsigned
     return code;
 }
 
-/* Whether the next gc would leave nothing: that may be a mistake of the user. */
+/* Fails without -f if the next gc would leave nothing, which may be a mistake of the user. */
 static int check_rest(const struct series *s, const unsigned char *marks)
 {
     size_t n_marked = 0, n_kept = 0;
@@ -119,10 +119,10 @@ int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o)
 
 /* -- gc -- */
 
-/* A later command removes this file if it is left behind. */
+/* If a kill leaves this file behind, a later command removes it. */
 #define RECODED_NAME ".lmc-recode"
 
-/* Checks that both restore the same bytes. Fingerprints alone do not show it: they do not cover the
+/* Checks that both restore the same bytes. Fingerprints do not suffice: they do not cover the
  * headers of files. */
 static int compare_archives(const struct archive *a, const struct archive *b)
 {
@@ -169,8 +169,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
     return NULL;
 }
 
-/* Replaces the old file by the new one, when nobody reads. Both restore the same. The new file gets
- * the present time: the size may be equal, and programs like rsync compare only size and time. */
+/* Replaces the old file by the new one, while readers are locked out. Both restore the same. The
+ * new file gets the present time, as its size may be the same, and rsync compares only these. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);
@@ -180,21 +180,21 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
     if (!error) error = let_in_readers(s);
     look_at_file(e);
     if (error) return fail_errno(e->path, error, "cannot put the new file there");
-    return e->file == FILE_THERE /* else deltas of it would be coded as if it were missing */
+    return e->file == FILE_THERE /* else it would count as missing for its deltas */
                ? CODE_OK
                : fail(CODE_ERROR, e->path,
                       "was coded again, but cannot be read now; nothing was "
                       "removed");
 }
 
-/* Codes a snapshot again, against another one that is kept, or as an anchor. */
+/* Codes a snapshot again, against another kept one, or as an anchor. */
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
     struct chain c;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
-    if (s->o->dry_run) { /* what comes next builds on it */
+    if (s->o->dry_run) { /* the next steps depend on it */
         e->is_delta = onto != NULL;
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
@@ -217,8 +217,8 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* Codes kept deltas again if their base is not kept, from the oldest on. Other deltas still find
- * their bases: no file is removed before the last is done, and no chain becomes longer. */
+/* Codes kept deltas whose base is not kept again, from the oldest on. All deltas find their bases
+ * at any time: files are removed only after the last one is done, and no chain becomes longer. */
 static int recode_stranded(struct series *s, size_t *n_recoded)
 {
     int code = CODE_OK;
@@ -227,7 +227,7 @@ static int recode_stranded(struct series *s, size_t *n_recoded)
         if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
             !find_base_of(s, &s->list[i], 1)) {
             code = recode_entry(s, &s->list[i]);
-            measure_series(s); /* its depth changes, and that of its deltas */
+            measure_series(s); /* also changes the depth of its deltas */
             ++*n_recoded;
         }
     return code;
@@ -257,8 +257,8 @@ static int remove_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* before: bytes of all files before gc. The sum may grow: a snapshot that is coded again, against
- * another base or none, takes more bytes. */
+/* before: bytes of all files before gc. The sum may grow, as a snapshot that is coded again,
+ * against another base or none, may take more bytes. */
 static void say_freed(const struct series *s, size_t n, uint64_t before, size_t n_recoded)
 {
     const uint64_t after = count_bytes(s);

@@ -27,7 +27,7 @@ static const char *kind_of_entry(const struct snapshot *e)
                                      : "anchor";
 }
 
-/* One word: a file that is not there yet is not missing. */
+/* One word for state and file. While a snapshot is added, its file does not count as missing. */
 static const char *condition_of_entry(const struct snapshot *e)
 {
     const int is_told =
@@ -35,7 +35,7 @@ static const char *condition_of_entry(const struct snapshot *e)
     return is_told ? state_names[e->state] : kind_of_entry(e);
 }
 
-/* 80 columns where names have 11; sizes in bytes, seconds and shares are in --json. */
+/* 80 columns wide if names have 11. Sizes in bytes, seconds and shares are in --json. */
 static void print_entry(const struct series *s, const struct snapshot *e, int width)
 {
     const struct snapshot *base = find_base_of(s, e, 0);
@@ -85,7 +85,7 @@ static void print_series_as_json(const struct series *s)
     end_json_line(&w);
 }
 
-/* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". To be freed. */
+/* " (2 forgotten, 1 missing)" for all that are not simply kept, or "". To be freed. */
 static char *count_others(const struct series *s)
 {
     static const char *const words[] = {"adding", "forgotten", "missing", "damaged"};
@@ -136,7 +136,7 @@ int series_list(const struct options *o)
 
 /* -- restore, cat, verify -- */
 
-/* An output in the directory would be taken for one that a kill has left. */
+/* Refuses an output in the directory: the next command would remove its temporary file. */
 static int check_place(const struct series *s, const char *output)
 {
     char *parent = output ? directory_of(output) : NULL;
@@ -148,8 +148,8 @@ static int check_place(const struct series *s, const char *output)
                : CODE_OK;
 }
 
-/* Opens the series to read the snapshot that is named, and makes its chain; to be closed in any
- * case. */
+/* Opens the series, finds the named snapshot and makes its chain. To be closed even after an
+ * error. */
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
                             const struct options *o)
 {
@@ -163,24 +163,22 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     return code;
 }
 
-/* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
+/* The suffix of the source's name, such as ".pt"; "" if it has none, or `name` has it already. */
 static const char *missing_suffix(const struct snapshot *e)
 {
     const char *const suffix = e->source ? container_suffix(e->source) : "";
     return strcmp(container_suffix(e->name), suffix) == 0 ? "" : suffix;
 }
 
-/* Where it goes: what was asked for, with that suffix. To be freed. */
+/* The output's path: as the options name it, or by its name with that suffix. To be freed. */
 static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
-    char *name, *directory, *path;
+    char *name, *path;
     if (o->output && !goes_into_directory(o)) return copy_text(o->output);
     name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
-    directory = copy_without_slashes(o->output);
-    path = join_path(directory, name);
-    free(directory);
+    path = join_path(o->output, name);
     free(name);
     return path;
 }
@@ -213,7 +211,7 @@ int series_cat(const struct options *o)
     int code = open_for_reading(&s, &c, &e, o);
     if (code == CODE_OK) code = check_place(&s, file_of_output(o));
     if (code == CODE_OK) {
-        c.o.names[0] = e->path; /* before that of the tensor */
+        c.o.names[0] = e->path; /* the tensor's name follows */
         code = cat_tensors(&c.o);
     }
     free_bases(&c.bases);
@@ -233,8 +231,8 @@ static int verify_entry(const struct series *s, const struct snapshot *e)
     return code;
 }
 
-/* All that are kept, and what they need: each link once, with room for one or two restored
- * snapshots; where there can be none, each through its chain. */
+/* Verifies all that are kept, and what they need. If a scratch file can be made, each file is read
+ * once, else each snapshot is restored through its chain. */
 static int verify_all(const struct series *s)
 {
     const char *scratch = getenv("TMPDIR");

@@ -14,7 +14,7 @@ static int take_in_file(struct series *s, const char *file_name)
                     fault);
     } else {
         struct snapshot *e = add_entry_to_series(s, name, NULL);
-        if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
+        if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* opening a pipe would wait */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
         else code = read_fingerprint(e->path, e->fingerprint, &e->size, s->o);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
@@ -39,24 +39,23 @@ static int take_in_files(struct series *s)
     return code;
 }
 
-/* Gives the list another name, under which it stays when the new one takes its own; it keeps that
- * until then. */
+/* Gives the old list a second name, `old`. Its own name stays until the new list takes it. */
 static int keep_list(const char *path, const char *old)
 {
     struct stat st;
     int error = 0;
-    if (lstat(path, &st) != 0) /* what was kept before is all there is */
+    if (lstat(path, &st) != 0) /* no list: a copy that was kept earlier stays */
         return errno == ENOENT ? CODE_OK : fail_errno(path, errno, "cannot access it");
     if (unlink(old) != 0 && errno != ENOENT) error = errno;
     if (!error && link(path, old) != 0 && errno != ENOENT &&
-        rename(path, old) != 0) /* where there are no links */
+        rename(path, old) != 0) /* no hard links here */
         error = errno;
     return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;
 }
 
 /* -- what the old list had -- */
 
-/* What the file does not tell, of those that are still what was added. */
+/* Copies what the files do not tell from the old list, for files that are still what was added. */
 static void take_over(struct series *s, struct series *old)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -83,7 +82,7 @@ static void add_names(char **text, const char *what, const struct series *old,
 
 enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
 
-/* old: empty where it cannot be read, or was not there. */
+/* old: empty if there was no list, or it could not be read. */
 static void say_rebuilt(const struct series *s, const struct series *old, int was_there,
                         int is_read)
 {
@@ -92,7 +91,7 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
     for (size_t i = 0; i < old->n; i++) {
         const struct snapshot *e = &old->list[i], *now = find_name(s, e->name);
         if (now) marks[i] = e->state == STATE_FORGOTTEN ? KEPT_AGAIN : 0;
-        else if (e->state != STATE_ADDING) /* which never was one */
+        else if (e->state != STATE_ADDING) /* else it never was a snapshot */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
     add_names(&text, "; given up, for their files are missing", old, marks, GIVEN_UP);

@@ -9,20 +9,19 @@
 #include "../input/base.h"
 #include "../job/difference.h"
 
-/* What difference.h does not measure of a tensor, or of a file that has none. */
+/* What difference.h does not measure. A row is a tensor, or a file without tensors. */
 struct stats_row {
     uint64_t n_zero,
         n_flipped; /* n_flipped: top bits that differ from those of the snapshot before */
     double entropy[SCAN_MAX_WIDTH]; /* bits for each element, by plane, the lowest first */
     unsigned first_exponent, n_exponents;
-    uint64_t *exponents; /* how often each occurs, from first_exponent on, as stored; NULL: none */
+    uint64_t *exponents; /* counts of stored values, from first_exponent on; NULL: none */
 };
 
 /* A snapshot, compared with the one before. */
 struct stats_step {
-    struct diff diff; /* a: NULL in the first. The first new_items.n rows have them in their order,
-                         then come removed ones */
-    struct stats_row *rows; /* of the former */
+    struct diff diff; /* a: NULL in the first. Rows: new_items in their order, then removed ones */
+    struct stats_row *rows; /* one for each of new_items */
 };
 
 struct stats {
@@ -51,8 +50,8 @@ static void take_scan(void *user, size_t number, const struct scan *scan)
     memcpy(row->exponents, counts + first, row->n_exponents * sizeof *counts);
 }
 
-/* An old tensor is compared with one new tensor at most. Where several have its name, as weights
- * and gradients in several files, that is the one with the same path. The others count as added. */
+/* An old tensor is compared with at most one new tensor. If several have its name, as weights and
+ * gradients in two files may, the one in the file of the same path is taken; others are added. */
 static void pair_rows(struct diff *d)
 {
     struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);
@@ -80,8 +79,8 @@ static int measure_step(struct stats_step *step, struct scan *scan)
     return measure_all(d, scan, take_scan, step);
 }
 
-/* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
- * memory must not grow with the series. */
+/* All whole snapshots, and the deltas made against them, share the buffers of the first one. So
+ * memory does not grow with their number. */
 static int share_buffers(struct base *bases, size_t n, const struct options *o)
 {
     lmc_reader *lender = NULL;
@@ -139,13 +138,13 @@ static void free_stats(struct stats *s)
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;
-    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes that the entropies come to */
+    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes by the entropies */
     uint64_t n_compared, n_changed, n_signed, n_flipped,
         delta; /* n_signed: compared, and with a sign */
     uint64_t exponents[SCAN_MAX_EXPONENTS];
 };
 
-/* Bytes that all planes would take by their entropies. */
+/* Bytes of all planes, by their entropies. */
 static double sum_planes(const struct stats_sum *sum)
 {
     double size = 0;
@@ -185,7 +184,7 @@ static void sum_step(struct stats_sum *sums, const struct stats_step *step)
     }
 }
 
-/* The dtype; "bytes" for what is none to the codec. */
+/* The dtype; "bytes" if the codec does not know it. */
 static const char *name_kind(int kind)
 {
     return kind == STATS_ALL  ? "all"
@@ -219,8 +218,8 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of a tensor alone; then status says why it was not compared. n_planes 0: of
- * a narrow table. */
+/* sum: of one kind, or of one tensor; then status tells why it was not compared. n_planes 0: for a
+ * narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
@@ -254,7 +253,7 @@ static void print_numbers(const struct stats_sum *sum, int kind, int has_old, co
     printf("  ");
 }
 
-/* n_planes 0: of a narrow table. */
+/* n_planes 0: for a narrow table. */
 static void print_items(const struct stats_step *step, unsigned n_planes)
 {
     const struct diff *d = &step->diff;
@@ -267,7 +266,7 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
             printf("%*s%*s", n_planes ? (int)(60 + 6 * n_planes) : 31, "removed",
                    n_planes ? 30 : 12, "");
         else {
-            memset(sum, 0, sizeof *sum); /* of the tensor alone */
+            memset(sum, 0, sizeof *sum); /* of this tensor alone */
             add_row(sum, row, &step->rows[i]);
             print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
@@ -277,7 +276,7 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
     free(sum);
 }
 
-/* Tensors alone where there are few snapshots, or if the user wants them. */
+/* Prints single tensors, too, with -v or if there are at most two snapshots. */
 static void print_stats(const struct stats *s)
 {
     struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
@@ -316,7 +315,7 @@ static void print_stats(const struct stats *s)
 
 /* -- JSON -- */
 
-/* What a tensor and the sum of many have alike. */
+/* Writes what a tensor and a sum have in common. */
 static void put_json_sum(struct json_writer *w, const struct stats_sum *sum, int kind, int has_old)
 {
     const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);

@@ -1,11 +1,11 @@
 /* verify.c - lmc verify: whole chains of deltas, each link decoded once
  * SPDX-License-Identifier: MIT
  *
- * The files make a forest: below each snapshot stand the deltas that are made against it. It is
- * walked from the roots. What has others below it is restored to a scratch file, from which these
- * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
- * the child with the most below it: of a chain there are two scratch files at a time, and one more
- * where it branches.
+ * The files form a forest: the children of a snapshot are the deltas that are made against it. It
+ * is walked from the roots. A snapshot with children is restored to a scratch file, which is their
+ * base. When the last child was restored, the scratch file is closed, which removes it. The last
+ * child is the one with the largest tree below it. So a chain needs two scratch files at a time,
+ * and one more where it branches.
  */
 #include "verbs.h"
 
@@ -18,12 +18,13 @@
 struct node {
     const char *name;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_readable; /* its index */
-    char *made_with;           /* what its base was called; NULL: it does not say */
-    int is_placed;
+    int is_delta;
+    uint32_t depth;         /* see measure_depths() */
+    char *made_with;        /* name of its base; NULL: not stored */
+    int is_placed;          /* all snapshots of its chain were found */
     struct node *parent;    /* NULL: a root */
-    const lmc_base *base;   /* of a root that is a delta: from outside of the files */
-    struct node **children; /* in verification.by_wanted, the one with the most below it last */
+    const lmc_base *base;   /* of a root that is a delta: a base that is none of the files */
+    struct node **children; /* in verification.children, the heaviest one last */
     size_t n_children;
     size_t weight; /* nodes of the tree below, itself included */
 };
@@ -32,23 +33,22 @@ struct verification {
     const struct options *o;
     struct node *nodes;
     size_t n;
-    struct node **by_wanted; /* the deltas */
-    size_t n_deltas;
-    struct node **order; /* what is placed, parents first */
-    size_t n_placed;
+    struct places places; /* all files whose index was read */
+    struct node **order;  /* the same files, parents before children (except in loops) */
+    size_t n_readable;
+    struct node **children;
     int code;
 };
 
-/* A verified snapshot: its files one after another. */
+/* A verified snapshot whose files are in a scratch file, one after another. */
 struct stage {
-    struct second_look again; /* without scratch file */
-    int fd;                   /* of the scratch file; -1: there is none */
+    struct second_look again; /* if there is no scratch file */
+    struct replica copy;
+    size_t room; /* for copy.starts */
     struct archive archive;
     struct outlet outlet;
-    uint64_t *starts; /* of the files */
-    size_t room;
     const struct options *o;
-    int code; /* what writing has reported */
+    int code; /* exit code of an error in writing */
 };
 
 /* -- the scratch file -- */
@@ -57,8 +57,9 @@ static enum lmc_status stage_begin(void *user, const lmc_file *file, size_t numb
 {
     struct stage *stage = (struct stage *)user;
     (void)file;
-    stage->starts = (uint64_t *)grow(stage->starts, number, &stage->room, sizeof *stage->starts);
-    stage->starts[number] = stage->outlet.size;
+    stage->copy.starts =
+        (uint64_t *)grow(stage->copy.starts, number, &stage->room, sizeof *stage->copy.starts);
+    stage->copy.starts[number] = stage->outlet.size;
     return LMC_OK;
 }
 
@@ -66,19 +67,18 @@ static enum lmc_status stage_write(void *user, const void *data, size_t size)
 {
     struct stage *stage = (struct stage *)user;
     int error = outlet_write(&stage->outlet, data, size);
-    if (error) stage->code = fail_replica(error);
+    if (error) stage->code = fail_scratch(error);
     return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* For what is written against it, and for its own twins. */
+/* Reads for the deltas of the snapshot, and for its own twins. */
 static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
     struct stage *stage = (struct stage *)user;
-    if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
-    int error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
-    if (error) stage->o->bases->code = fail_replica(error < 0 ? EIO : error);
-    return error ? LMC_ERR_READ : LMC_OK;
+    return stage->copy.is_made
+               ? read_replica(&stage->copy, number, offset, dst, size, &stage->o->bases->code)
+               : read_second_look(&stage->again, number, offset, dst, size);
 }
 
 static const lmc_file *stage_get_file(void *user, size_t number)
@@ -89,157 +89,120 @@ static const lmc_file *stage_get_file(void *user, size_t number)
 static void open_stage(struct stage *stage, const struct options *o)
 {
     memset(stage, 0, sizeof *stage);
-    stage->fd = stage->archive.fd = -1;
+    stage->archive.fd = -1;
     stage->o = o;
 }
 
 static void close_stage(struct stage *stage)
 {
-    if (stage->fd >= 0) close(stage->fd);
+    free_replica(&stage->copy);
     close_archive(&stage->archive);
-    free(stage->starts);
     open_stage(stage, stage->o);
 }
 
 /* -- the forest -- */
 
-/* The nodes stand in one array: of equal ones, the first comes first. */
-static int compare_wanted(const void *a, const void *b)
+static int compare_depths(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
-    int order = memcmp(x->wanted, y->wanted, LMC_FINGERPRINT_SIZE);
-    return order ? order : x < y ? -1 : x > y;
-}
-
-static int compare_weights(const void *a, const void *b)
-{
-    const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
-    if (x->weight != y->weight) return x->weight < y->weight ? -1 : 1;
+    if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
     return x < y ? -1 : x > y;
 }
 
-/* Places a root, and everything that stands on it. */
-static void place_tree(struct verification *v, struct node *root)
+/* Sorts the children of one node together, the heaviest one last. */
+static int compare_children(const void *a, const void *b)
 {
-    size_t next = v->n_placed;
-    v->order[v->n_placed++] = root;
-    root->is_placed = 1;
-    for (; next < v->n_placed; next++) {
-        struct node *parent = v->order[next];
-        size_t i;
-        FIND_FIRST(i, v->n_deltas,
-                   memcmp(v->by_wanted[i]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
-        parent->children = v->by_wanted + i;
-        for (; i < v->n_deltas; i++) {
-            struct node *child = v->by_wanted[i];
-            if (memcmp(child->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) != 0) break;
-            if (child->is_placed) { /* it stands before those that are placed now */
-                v->by_wanted[i] = parent->children[0];
-                *parent->children++ = child;
-                continue;
-            }
-            child->is_placed = 1;
-            child->parent = parent;
-            parent->n_children++;
-            v->order[v->n_placed++] = child;
-        }
-    }
-}
-
-/* A delta that changes nothing restores the fingerprint that it wants itself. It is no base for
- * another such delta. */
-static const struct node *find_wanted(const struct verification *v, const struct node *node)
-{
-    const int is_same = memcmp(node->fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0;
-    for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable &&
-            !(is_same && memcmp(v->nodes[i].wanted, node->wanted, LMC_FINGERPRINT_SIZE) == 0) &&
-            memcmp(v->nodes[i].fingerprint, node->wanted, LMC_FINGERPRINT_SIZE) == 0)
-            return &v->nodes[i];
-    return NULL;
-}
-
-/* Whole snapshots are roots, and deltas whose base is none of the files but one that was given. */
-static void place_all(struct verification *v)
-{
-    int code = CODE_OK;
-    for (size_t i = 0; i < v->n; i++)
-        if (v->nodes[i].is_readable && !v->nodes[i].is_delta) place_tree(v, &v->nodes[i]);
-    for (size_t i = 0; i < v->n && code == CODE_OK; i++) {
-        struct node *node = &v->nodes[i];
-        struct archive a;
-        struct base *b = NULL;
-        if (!node->is_readable || node->is_placed) continue;
-        const struct node *among = find_wanted(v, node);
-        if (among && among != node) continue; /* which is not placed either, and says why */
-        code = open_archive_file(&a, node->name, v->o);
-        if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
-        close_archive(&a);
-        if (b && code == CODE_OK) code = prepare_base(b, v->o);
-        if (b && code == CODE_OK) {
-            node->base = &b->source;
-            place_tree(v, node);
-        }
-    }
-    v->code = worse(v->code, code);
-}
-
-/* Counts what is below each node, and sorts the children of each by that. */
-static void weigh_nodes(struct verification *v)
-{
-    for (size_t i = v->n_placed; i-- > 0;) { /* children before their parents */
-        struct node *node = v->order[i];
-        if (node->n_children)
-            qsort((void *)node->children, node->n_children, sizeof *node->children,
-                  compare_weights);
-        node->weight++;
-        if (node->parent) node->parent->weight += node->weight;
-    }
+    const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
+    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+    if (x->weight != y->weight) return x->weight < y->weight ? -1 : 1;
+    return x < y ? -1 : x > y;
 }
 
 static void read_node(struct verification *v, struct node *node)
 {
     struct archive a;
     int code = open_archive_index(&a, node->name, v->o);
+    node->depth = UINT32_MAX;
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
         node->is_delta = a.is_delta;
         node->made_with = copy_metadata(&a, BASE_KEY);
-        node->is_readable = 1;
+        v->order[v->n_readable++] = node;
+        add_place(&v->places, node->name, 1, (size_t)(node - v->nodes));
     }
     close_archive(&a);
     v->code = worse(v->code, code);
 }
 
+/* The parent: of the files with the fingerprint that the delta wants, the one of least depth, so
+ * that only deltas in a loop can be parents of each other. NULL: there is none. */
+static struct node *find_parent(struct verification *v, const struct node *node)
+{
+    size_t n;
+    const struct place_entry *e = node->is_delta ? find_places(&v->places, node->wanted, &n) : NULL;
+    return e && (e->depth < node->depth || node->depth == UINT32_MAX) ? &v->nodes[e->number] : NULL;
+}
+
+/* Finds the base of a delta outside of the files. node->base stays NULL if there is none. */
+static int find_outside(const struct verification *v, struct node *node)
+{
+    struct archive a;
+    struct base *b = NULL;
+    int code = open_archive_file(&a, node->name, v->o);
+    if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
+    close_archive(&a);
+    if (b && code == CODE_OK) code = prepare_base(b, v->o);
+    if (b && code == CODE_OK) node->base = &b->source;
+    return code;
+}
+
 static void build_forest(struct verification *v)
 {
-    for (size_t i = 0; i < v->n; i++) {
-        read_node(v, &v->nodes[i]);
-        if (v->nodes[i].is_readable && v->nodes[i].is_delta)
-            v->by_wanted[v->n_deltas++] = &v->nodes[i];
+    int code = CODE_OK;
+    size_t n = 0;
+    for (size_t i = 0; i < v->n; i++) read_node(v, &v->nodes[i]);
+    (void)find_places(&v->places, v->nodes->wanted, &n); /* only to measure the depths */
+    for (size_t i = 0; i < v->places.n; i++)
+        v->nodes[v->places.list[i].number].depth = v->places.list[i].depth;
+    if (v->n_readable) qsort((void *)v->order, v->n_readable, sizeof *v->order, compare_depths);
+    for (size_t i = 0; i < v->n_readable; i++) {
+        struct node *const node = v->order[i];
+        node->parent = find_parent(v, node);
+        if (node->is_delta && !node->parent && code == CODE_OK) code = find_outside(v, node);
+        node->is_placed =
+            !node->is_delta || node->base || (node->parent && node->parent->is_placed);
     }
-    if (v->n_deltas) qsort((void *)v->by_wanted, v->n_deltas, sizeof *v->by_wanted, compare_wanted);
-    place_all(v);
-    weigh_nodes(v);
+    v->code = worse(v->code, code);
+    n = 0;
+    for (size_t i = v->n_readable; i-- > 0;) {
+        struct node *const node = v->order[i];
+        node->weight++;
+        if (!node->parent) continue;
+        node->parent->weight += node->weight;
+        v->children[n++] = node;
+    }
+    if (n) qsort((void *)v->children, n, sizeof *v->children, compare_children);
+    for (size_t i = 0; i < n; i++)
+        if (v->children[i]->parent->n_children++ == 0)
+            v->children[i]->parent->children = &v->children[i];
 }
 
 /* -- what could not be verified -- */
 
 #define NOT_VERIFIED "only its payload was verified: it needs %s"
 
-/* A base that is missing may be one of the files: one that is too damaged to say which snapshot it
- * is. Then the damage is the reason. */
+/* A missing base may be a file that is too damaged to tell its fingerprint. So if a file is
+ * damaged, the exit code is CODE_CORRUPT. */
 static void report_unplaced(struct verification *v)
 {
     enum exit_code code = v->code == CODE_CORRUPT ? CODE_CORRUPT : CODE_BASE;
     const struct node *last = NULL;
     int is_missing = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const struct node *node = &v->nodes[i], *base;
+    for (size_t i = 0; i < v->n_readable; i++) {
+        const struct node *const node = v->order[i], *const base = node->parent;
         char *wanted;
-        if (!node->is_readable || node->is_placed) continue;
-        base = find_wanted(v, node);
+        if (node->is_placed) continue;
         int result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
@@ -281,7 +244,7 @@ static void say_ok(const struct verification *v, const struct node *node)
             node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
-/* Checks all of the file; what others need of it stands in the stage then. */
+/* Checks the whole file. Its stage has afterwards what its children need. */
 static int restore_node(struct verification *v, const struct node *node, const lmc_base *base,
                         struct stage *stage)
 {
@@ -293,8 +256,9 @@ static int restore_node(struct verification *v, const struct node *node, const l
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
-        code = open_scratch(v->nodes->name, &stage->fd);
-        stage->outlet.fd = stage->fd;
+        code = open_scratch(v->nodes->name, &stage->copy.fd);
+        stage->copy.is_made = code == CODE_OK;
+        stage->outlet.fd = stage->copy.fd;
         options.begin_file = stage_begin;
         options.write = stage_write;
     }
@@ -316,13 +280,13 @@ static int restore_node(struct verification *v, const struct node *node, const l
     return code;
 }
 
-/* The node, with what it is made against (NULL: nothing), and all below it. blocker: what could not
- * be verified, so that this cannot be either; or NULL. The last child has the most below it: so the
- * calls are as deep as the logarithm of the number of nodes. */
+/* Verifies the node, whose base is `base` (NULL: none), and all nodes below it. blocker: NULL, or
+ * the file that could not be verified and that this one needs. The last child, the heaviest, needs
+ * no call: so calls nest no deeper than the logarithm of the number of nodes. */
 static void verify_below(struct verification *v, const struct node *node, const lmc_base *base,
                          const char *blocker)
 {
-    struct stage stages[2]; /* of the node, and of the one above it */
+    struct stage stages[2]; /* of the node and of its parent */
     int now_at = 0;
     lmc_base own;
     open_stage(&stages[0], v->o);
@@ -338,10 +302,9 @@ static void verify_below(struct verification *v, const struct node *node, const 
         if (blocker || node->n_children == 0) close_stage(stage);
         if (node->n_children == 0) return;
         if (!blocker) {
-            own.n_files = snapshot_info(stage->archive.reader).n_files;
-            own.get_file = stage_get_file;
-            own.read = stage_read;
-            own.user = stage;
+            const lmc_base of_stage = {snapshot_info(stage->archive.reader).n_files, stage_get_file,
+                                       stage_read, stage};
+            own = of_stage;
             base = &own;
         }
         for (size_t i = 0; i + 1 < node->n_children; i++)
@@ -359,17 +322,19 @@ int verify_files(const struct options *o)
     v.o = o;
     v.n = n;
     v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
-    v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (struct node **)resize(NULL, n, sizeof *v.order);
+    v.children = (struct node **)resize(NULL, n, sizeof *v.children);
     for (size_t i = 0; i < n; i++) v.nodes[i].name = o->names[i];
     build_forest(&v);
     report_unplaced(&v);
-    for (size_t i = 0; i < v.n_placed; i++)
-        if (!v.order[i]->parent) verify_below(&v, v.order[i], v.order[i]->base, NULL);
+    for (size_t i = 0; i < v.n_readable; i++)
+        if (v.order[i]->is_placed && !v.order[i]->parent)
+            verify_below(&v, v.order[i], v.order[i]->base, NULL);
     code = worse(v.code, check_bases(o));
     for (size_t i = 0; i < n; i++) free(v.nodes[i].made_with);
     free(v.nodes);
-    free((void *)v.by_wanted);
+    free_places(&v.places);
     free((void *)v.order);
+    free((void *)v.children);
     return code;
 }

@@ -1,4 +1,4 @@
-"""The command: `python -m lmc_codec` is `lmc`, which was built into the package."""
+"""The command: `python -m lmc_codec` runs `lmc`, which was built into the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls take, and what is said of it where it is wrong."""
+"""Checks of arguments, with the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def level_number(level: Level) -> int:
 
 
 def count_threads(threads: int | None) -> int:
-    """None: as many as this process may use, at most 8. Threads start when there is work for them."""
+    """None: the number of CPUs that this process may use, at most 8. Threads start when there is work."""
     if threads is not None:
         if isinstance(threads, bool) or not hasattr(threads, "__index__"):
             raise TypeError(f"threads is {threads!r}, not a number from 1 to {MAX_THREADS}, nor None")
@@ -43,7 +43,7 @@ def check_progress(progress: object) -> None:
         raise TypeError(f"progress is {progress!r}: it must be a function that is called with (done, total), or None")
 
 
-# -- what files, tensors and metadata of a snapshot may be called --
+# -- names of files, tensors and metadata of a snapshot --
 
 
 def _check_size(text: str, what: str) -> None:
@@ -90,7 +90,7 @@ def check_choice(argument: str, value: object, *choices: str) -> None:
         raise ValueError(f"{argument} is {' or '.join(map(repr, choices))}, not {value!r}")
 
 
-# -- functions that take data, and no names: else data from a stranger could open a file --
+# -- functions that take data must refuse names of files: else data from a stranger could open a file --
 
 
 def check_bytes(data: Any, function: str, instead: str) -> None:

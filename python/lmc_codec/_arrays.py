@@ -1,4 +1,4 @@
-"""What arrays are: their memory, dtype and shape, and how to make new ones. Nothing is copied here."""
+"""Finds memory, dtype and shape of arrays, and makes new arrays. Nothing is copied here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     from ._types import Framework
 
-#: By the dtype's name ("BF16"): bits of one element; its number, in files and in the C library.
+#: By the name of the dtype ("BF16"): bits of one element; the number in files and in the C library.
 BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
 NUMBERS: dict[str, int] = {name: x[1] for name, x in _lmc.dtypes().items()}
 
-#: The names that numpy, ml_dtypes, PyTorch and JAX have for dtypes, and ours.
+#: Names of dtypes in numpy, ml_dtypes, PyTorch and JAX, and the names in LMC.
 _NAMES = {
     "bool": "BOOL", "float4_e2m1fn_x2": "F4", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
     "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "int16": "I16",
@@ -27,22 +27,22 @@ _NAMES = {
     "complex64": "C64", "float64": "F64", "complex128": "C128", "int64": "I64", "uint64": "U64",
 }  # fmt: skip
 _THEIR_NAMES = {ours: theirs for theirs, ours in _NAMES.items()}
-#: The letters of buffers (PEP 3118). Integers have as many bits as an item.
+#: Format letters of buffers (PEP 3118). The size of an item tells the bits of an integer.
 _LETTERS = {"?": "BOOL", "e": "F16", "f": "F32", "d": "F64", **dict.fromkeys("bhilqn", "I"), **dict.fromkeys("BHILQN", "U")}
 
-#: Which numpy and PyTorch keep in a byte each, and LMC two or four in one.
+#: numpy and PyTorch store one such element in a byte, LMC two or four.
 _UNPACKED = {"int4": "I4", "uint4": "U4", "int2": "I2", "uint2": "U2"}
 
 SWAPPED = sys.byteorder != "little"
 
 
 def order(dtype: str) -> int:
-    """Where safetensors lays tensors of it out: the widest first. It knows nothing of the integers that are parts of bytes."""
+    """The sort key of safetensors, which puts the widest dtypes first. It knows no integers of less than a byte."""
     return -NUMBERS[dtype] if BITS[dtype] >= 8 else -min(NUMBERS[dtype], NUMBERS["F6_E3M2"])
 
 
 def dtype_name(dtype: Any) -> str:
-    """The library's name of a dtype: of "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
+    """LMC's name of a dtype, which may be "BF16", "bfloat16", a dtype or scalar type of numpy, ml_dtypes, torch."""
     if isinstance(dtype, str):
         text = dtype
     else:
@@ -71,7 +71,7 @@ def count_bytes(dtype: str, shape: tuple[int, ...]) -> int:
 
 
 class Array:
-    """An array's memory as a buffer of bytes, its dtype ("" if it is bytes of unknown kind) and its shape."""
+    """An array's memory as a buffer of bytes, its dtype ("": bytes of unknown kind) and its shape."""
 
     __slots__ = ("buffer", "dtype", "shape", "nbytes")
 
@@ -96,7 +96,7 @@ def describe_torch(t: Any, device: str = "cpu") -> Array:
     if not t.is_contiguous():
         raise _refuse(".contiguous()")
     dtype, shape = dtype_name(t.dtype), tuple(t.shape)
-    if dtype == "F4" and shape:  # two of them in each element of torch
+    if dtype == "F4" and shape:  # an element of torch has two of them
         shape = (*shape[:-1], 2 * shape[-1])
     nbytes = t.numel() * t.element_size()
     address = t.data_ptr() if nbytes else 0
@@ -150,8 +150,7 @@ def _of_buffer(a: Any) -> Array:
 def describe(a: Any, dtype: Any = None) -> Array:
     """Memory, dtype and shape of an array (numpy, torch, ml_dtypes, DLPack) or buffer, without a copy.
 
-    dtype: what its elements are, where the object itself does not say it or says something else of the
-    same width; bytes become elements of it.
+    dtype: of its elements, if the object has no dtype (bytes) or another one of the same width.
     """
     if isinstance(a, Array):
         return a
@@ -177,7 +176,7 @@ def describe(a: Any, dtype: Any = None) -> Array:
 def describe_all(
     arrays: Mapping[str, Any], what: str, named: str = "a name", dtype: Any = None, describe: Any = describe
 ) -> dict[str, Array]:
-    """Arrays by name. what, named: an array and its name, in messages. describe: what says of each what it is."""
+    """Describes arrays by name. what, named: words for an array and its name, in messages. describe: called for each."""
     found = {}
     if not hasattr(arrays, "items"):
         raise TypeError(f"{what}s by name are needed, not {type(arrays).__name__}")
@@ -191,8 +190,8 @@ def describe_all(
 
 
 def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | None = None) -> Any:
-    """The writable memory of `out`, which must have that many bytes, and that dtype unless it is bytes. shape: which it
-    must have then, unless it is of one dimension."""
+    """The writable memory of `out`, which must have nbytes bytes, and be of that dtype or bytes. shape: must be that of
+    `out` if it has this dtype and more than one dimension."""
     x = describe(out)
     if x.nbytes != nbytes:
         raise ValueError(f"out has {x.nbytes} bytes, and the result {nbytes}")
@@ -217,8 +216,8 @@ def framework_name(framework: str) -> Framework:
 
 
 def choose_framework(dtype: str) -> Framework:
-    """Where nobody has chosen one: numpy, if it has the dtype, by itself or by ml_dtypes; else PyTorch, if it is
-    installed. Without either, numpy, which then says what is missing."""
+    """The framework if the caller chose none: numpy, if it has the dtype, by itself or with ml_dtypes; else PyTorch, if
+    it is installed; else numpy, whose error says what to install."""
     try:
         numpy_dtype(dtype)
     except ImportError:
@@ -263,7 +262,7 @@ def torch_dtype(dtype: str) -> Any:
 
 
 def make(framework: str, dtype: str, shape: tuple[int, ...], device: Any = None) -> tuple[Any, Any]:
-    """A new array, and its memory; dtype "": bytes, whatever the framework. device: where it goes then, by to_device()."""
+    """A new array, and its memory. dtype "": bytes, for any framework. device: where to_device() will copy it."""
     if framework == "bytes" or not dtype:
         data = _lmc.new_bytes(count_bytes(dtype or "U8", shape))
         return data, data
@@ -293,16 +292,16 @@ def new_torch(dtype: str, shape: tuple[int, ...], **where: Any) -> Any:
 
 
 def to_device(array: Any, device: Any) -> Any:
-    """Of pinned memory the copy goes on while the next one is decoded."""
+    """From pinned memory the copy runs while the next tensor is decoded."""
     if device is None or str(device) == "cpu":
         return array
     return array.to(device, non_blocking=array.is_pinned())
 
 
 def repeat(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A view of these elements, as PyTorch has it (expand): it takes no more memory."""
+    """A view that repeats these elements, like expand() of PyTorch: it takes no more memory."""
     if hasattr(flat, "as_strided"):
         return flat.as_strided(shape, strides)
     from numpy.lib.stride_tricks import as_strided
 
-    return as_strided(flat, shape, [s * flat.itemsize for s in strides], writeable=False)  # which would change several at once
+    return as_strided(flat, shape, [s * flat.itemsize for s in strides], writeable=False)  # a write would change several elements

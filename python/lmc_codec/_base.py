@@ -1,4 +1,4 @@
-"""What a delta is coded against."""
+"""Bases: what deltas are coded against."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from ._reader import Reader
     from ._sources import Source
 
-AUTO = "auto"  # in place of a base: it is found
-BASE_KEY = "lmc.base"  # of the metadata: what the base was called, a hint
+AUTO = "auto"  # in place of a base: the base is found beside the file
+BASE_KEY = "lmc.base"  # a key of the metadata: the name of the base, as a hint
 
 
 class Base:
-    """Arrays in memory, to make deltas against, and to restore them with.
+    """Arrays in memory as a base: to make deltas, and to read them.
 
-    arrays: their names, and the arrays (numpy, torch, DLPack, buffers), which must not change as long as this is in
-    use: Writer.finish() raises WrongBaseError if they have. It takes one pass over them to know their fingerprint: if you
-    use them several times, make one Base.
+    arrays: arrays by name (numpy, torch, DLPack, buffers). They must not change while this is in use: Writer.finish()
+    raises WrongBaseError if they have changed. Making a Base reads all arrays once, for their fingerprint: if you use
+    them several times, make only one Base.
     """
 
     __slots__ = ("_items", "_threads", "_object", "_name", "_chain_files")
@@ -39,12 +39,12 @@ class Base:
     def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None, *on_gpu: Any) -> None:
         self._items, self._threads = items, count_threads(threads)
         self._object = _lmc.Base(items, self._threads, *on_gpu)
-        self._name: str | None = None  # where they are from, for messages
+        self._name: str | None = None  # the file of the arrays, for messages
         self._chain_files: frozenset[tuple[int, int]] = frozenset()  # device, inode
 
     @classmethod
     def _of_safetensors(cls, path: Any, threads: int | None) -> Base | None:
-        """None: it is no safetensors file of this machine."""
+        """None: the path is no safetensors file on this machine."""
         if not os.path.isfile(path):
             return None
         with open(path, "rb") as file:
@@ -58,12 +58,12 @@ class Base:
         return base
 
     def _is_unchanged(self) -> bool:
-        """Whether the arrays still are what they were: one pass over them."""
+        """Whether the arrays are still the same. Reads all of them."""
         return _lmc.Base(self._items, self._threads).fingerprint == self.fingerprint
 
     @property
     def fingerprint(self) -> bytes:
-        """16 bytes: what a delta's `base_fingerprint` says."""
+        """16 bytes: equal to `base_fingerprint` of deltas against this base."""
         return self._object.fingerprint
 
     def __reduce__(self) -> Any:
@@ -74,7 +74,7 @@ class Base:
 
 
 def map_file(file: Any) -> memoryview:
-    """A file of the disk; what is empty cannot be mapped."""
+    """The content of a file. An empty file cannot be mapped."""
     import mmap
 
     size = os.fstat(file.fileno()).st_size
@@ -82,14 +82,14 @@ def map_file(file: Any) -> memoryview:
 
 
 def safetensors_rows(view: memoryview, name: str) -> list[tuple[str, str, tuple[int, ...], int, int]]:
-    """Of a whole safetensors file: name, dtype, shape, first byte and size of each tensor, in the order of their places."""
+    """Of a whole safetensors file: name, dtype, shape, first byte and size of each tensor, sorted by first byte."""
     rows, why = _lmc.find_tensors(view, len(view), "")
     if why is not None:
         raise ValueError(f"{printable(name)} is damaged, or no safetensors file: {why}")
     return rows
 
 
-#: How files of others begin, what they are, and what reads them.
+#: Other kinds of files: first bytes, name, what reads them.
 _OTHERS = (
     (b"PK\3\4", "a zip archive, as torch.save() writes it", "torch.load()"),
     (b"\x80", "a pickle, as torch.save() of before 1.6 writes it", "torch.load()"),
@@ -99,7 +99,7 @@ _OTHERS = (
 
 
 def name_other(source: Source) -> NotLMCError | None:
-    """The error for what is no LMC file but one of another kind, as its first bytes tell."""
+    """The error for a file of another kind, if its first bytes tell the kind."""
     argument, n = source.argument, 10
     if isinstance(argument, int):
         start = os.pread(argument, n, 0) if hasattr(os, "pread") else b""
@@ -122,7 +122,7 @@ def starts_safetensors(start: bytes) -> bool:
 
 
 def take_base(base: Any, threads: int | None) -> Reader | Base | None:
-    """What `base` stands for: a Reader, a Base, arrays by name, a path of an LMC or safetensors file."""
+    """Makes a base of a Reader, a Base, arrays by name, or the path of an LMC or safetensors file."""
     from ._reader import Reader, _reopen
 
     if isinstance(base, str) and base == AUTO:
@@ -142,13 +142,13 @@ def take_base(base: Any, threads: int | None) -> Reader | Base | None:
     why = ""
     if isinstance(reader._how[0], (str, os.PathLike)):
         try:
-            if reader is base:  # which stays as it is
+            if reader is base:  # the caller's Reader is not changed
                 return _reopen(reader._how[0], AUTO, reader._how[2], reader.fingerprint)
             from ._chain import complete
 
             complete(reader)
             return reader
-        except _errors.MissingBaseError as error:  # that alone would not tell whose base it is
+        except _errors.MissingBaseError as error:  # its message would not say that the base's own base is missing
             why = f" ({error})"
     raise _errors.MissingBaseError(
         f"{reader.name or 'what'} is given as the base, but is a delta itself, and its own base is missing:"
@@ -157,7 +157,7 @@ def take_base(base: Any, threads: int | None) -> Reader | Base | None:
 
 
 def name_base(base: Any) -> str:
-    """What is said of it in a delta: its name without the directory; "": it has none."""
+    """The hint for the delta: the base's name without the directory; "": it has no name."""
     name = base.name if not isinstance(base, (str, os.PathLike)) and hasattr(base, "base_fingerprint") else base
     if not isinstance(name, (str, os.PathLike)):
         return ""
@@ -170,8 +170,8 @@ def name_base(base: Any) -> str:
 
 
 def find_files(fd: int, bases: frozenset[tuple[int, int]] = frozenset()) -> frozenset[tuple[int, int]]:
-    """Device and inode of `fd` (-1: of no file), and those of the bases."""
+    """Device and inode of `fd` (-1: no file), and those of the bases."""
     if fd < 0:
         return bases
     found = os.fstat(fd)
-    return bases | {(found.st_dev, found.st_ino)} if found.st_ino else bases  # 0: the file system has no numbers
+    return bases | {(found.st_dev, found.st_ino)} if found.st_ino else bases  # 0: the file system has no inode numbers

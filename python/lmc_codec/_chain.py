@@ -1,4 +1,4 @@
-"""base="auto": the bases of a delta lie beside it, and are found by their fingerprints, as the command finds them."""
+"""base="auto": finds the bases of a delta in its directory by their fingerprints, as the command does."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 SUFFIX = ".lmc"
 HEADER_SIZE, TRAILER_SIZE, FINGERPRINT_SIZE = 64, 40, 16
-FINGERPRINT_AT = 20 + 64  # from the index on, whose place the trailer tells
+FINGERPRINT_AT = 20 + 64  # counted from the start of the index, which the trailer tells
 END_MAGIC = b"\x94LMC\r\n\x1a\n"
-MOST = 4  # that a message lists
-FAR = 1 << 62  # deltas, of a chain that goes on elsewhere
+MOST = 4  # bases that a message lists
+FAR = 1 << 62  # depth of a chain that ends in another directory
 
 
 class _Link:
-    """A snapshot that may be a base, by what its ends say. Nothing of that is believed: it tells where to look."""
+    """A snapshot that may be a base. Its header, trailer and fingerprint are read without checks, as hints."""
 
     def __init__(self, path: str):
         with open(open_fd(path), "rb", 0) as file:
@@ -50,7 +50,7 @@ def _look_at(path: str) -> _Link | None:
 
 
 def _measure(links: list[_Link]) -> None:
-    """How many deltas each is away from a snapshot without a base."""
+    """Sets depth: the number of deltas between each link and a snapshot without a base."""
     by_base: dict[bytes, list[_Link]] = {}
     for link in links:
         by_base.setdefault(link.base, []).append(link)
@@ -74,8 +74,8 @@ def _list_links(directory: str) -> dict[bytes, list[_Link]]:
 
 
 def complete(delta: Reader) -> None:
-    """Gives it its base, and each of its bases the one that it needs itself. If one is not found, all are closed."""
-    chain: list[Any] = [delta]  # each is a delta of the next one
+    """Gives the delta its base, and each base that is a delta its own base. If one is not found, closes all of them."""
+    chain: list[Any] = [delta]  # each is a delta against the next one
     try:
         search = _Search(delta)
         while isinstance(chain[-1], Reader) and chain[-1].base_fingerprint is not None:
@@ -93,7 +93,7 @@ class _Search:
     def __init__(self, delta: Reader):
         self.options: dict[str, Any] = {name: delta._how[2][name] for name in ("threads", "storage_options")}
         self.links: dict[str, dict[bytes, list[_Link]]] = {}  # by directory and fingerprint: chains may be long
-        self.used: set[Any] = set()  # no file is looked at twice, so no chain goes round
+        self.used: set[Any] = set()  # no file is used twice, so no chain is a circle
 
     def find(self, delta: Reader) -> Reader | Base:
         if delta.name is None or not isinstance(delta._how[0], (str, os.PathLike)):
@@ -111,7 +111,7 @@ class _Search:
         raise MissingBaseError(f"{delta.name}: needs the base {wanted}{named}, which is not beside it{seen}; give base=")
 
     def _find_near(self, delta: Reader, name: str) -> Reader | Base | None:
-        """Among the snapshots of the directory; or what the delta says that its base was called."""
+        """Searches the snapshots of the directory, and the file whose name the delta's metadata has."""
         path = os.fsdecode(delta.name or "")
         directory = os.path.dirname(path)
         if directory not in self.links:
@@ -135,7 +135,7 @@ class _Search:
             return Reader(nearest.path, **self.options)
         seen = sorted((x for same in links.values() for x in same if x.file != own), key=order)
         self.seen += [f"{x.path} ({x.fingerprint.hex()[:16]})" for x in seen]
-        # before a chain whose end is not among them, which may come back here
+        # this comes before a chain that leaves the directory, because such a chain may lead back
         for file in (named, named.removesuffix(SUFFIX)) if nearest is None else (named,):
             base = Base._of_safetensors(file, self.options["threads"]) if name else None
             if base is not None and base.fingerprint == delta.base_fingerprint:
@@ -145,7 +145,7 @@ class _Search:
         return None if nearest is None else Reader(nearest.path, **self.options)
 
     def _find_far(self, delta: Reader, name: str) -> Reader | None:
-        """What is called so beside it: directories of servers are not listed."""
+        """Tries the URL of that name in the same place: directories of servers cannot be listed."""
         url = delta.name or ""
         if url.startswith(("http://", "https://")):
             from urllib.parse import quote

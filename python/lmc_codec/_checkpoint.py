@@ -1,8 +1,7 @@
-"""A training state in one LMC file: what torch.save() writes of it, with its tensors known by name.
+"""A training state in one LMC file: the file of torch.save(), with its tensors by name.
 
-torch.save() runs twice: the first time to learn where it puts each tensor, the second time to code what it writes. So
-no large tensor is held in memory twice, `lmc -d` gives the very file of torch.save(), and torch.load() decides, as ever,
-what may be in it.
+torch.save() runs twice: first to learn where it puts each tensor, then to code what it writes. So no large tensor is in
+memory twice, and `lmc -d` restores the exact file of torch.save(). As always, torch.load() decides what may be in it.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
     from ._reader import Reader
     from ._types import Level, Progress
 
-PIECE = 4 << 20  #: bytes that are read at once: those of a delta's block, or each small tensor would decode it anew
-N_PIECES = 3  #: that are kept: of the directory of a ZIP archive, and of what it leads to
-LARGE = 1 << 14  #: bytes of a write that may be a tensor's; what lies around tensors comes in smaller ones
+PIECE = 4 << 20  #: bytes that are read at once: a block of a delta, or each small tensor would decode the block again
+N_PIECES = 3  #: pieces that are kept: of the directory of a ZIP archive, and of the entries that it names
+LARGE = 1 << 14  #: a write of at least so many bytes may be a tensor; other bytes come in smaller writes
 
 
 class _Layout(io.RawIOBase):
-    """Where torch.save() puts what: all that is small, the pickle and the directory are kept, of the rest the place."""
+    """Records what torch.save() writes: small writes, the pickle and the directory; of others the places."""
 
     def __init__(self) -> None:
         self.size = 0
-        self.pieces: list[tuple[int, bytearray]] = []  # from its first byte on, in order
-        self._last = b""  # the end of what came before: the name of what follows
+        self.pieces: list[tuple[int, bytearray]] = []  # first byte, bytes; in order
+        self._last = b""  # the end of the previous bytes: the name of the next entry
 
     def writable(self) -> bool:
         return True
@@ -59,7 +58,7 @@ class _Layout(io.RawIOBase):
             return len(view)
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Zeros for what was not kept."""
+        """Bytes that were not kept are zeros."""
         result = bytearray(size)
         for i in range(max(0, bisect_right(self.pieces, offset, key=operator.itemgetter(0)) - 1), len(self.pieces)):
             start, piece = self.pieces[i]
@@ -72,7 +71,7 @@ class _Layout(io.RawIOBase):
 
 
 class _Sink(io.RawIOBase):
-    """Hands on what torch.save() writes, at most `limit` bytes. torch hides what write() raises, so it is kept."""
+    """Passes on what torch.save() writes, at most `limit` bytes. torch hides exceptions of write(): the first is kept."""
 
     def __init__(self, write: Callable[[Any], Any], limit: int, changed: ChangedError):
         self._write, self._left, self._changed = write, limit, changed
@@ -101,7 +100,7 @@ class _Sink(io.RawIOBase):
 
 
 class Stored(io.RawIOBase):
-    """The files of a snapshot, one behind another, for torch.load(). errors: gets what is raised, for torch hides it."""
+    """The files of a snapshot as one file, for torch.load(). errors: gets the exceptions, because torch hides them."""
 
     def __init__(self, reader: Reader, errors: list[BaseException] | None = None):
         self._reader, self._files, self._errors = reader, reader.files, errors
@@ -162,7 +161,7 @@ def _named(obj: Any, prefix: str = "", above: tuple[int, ...] = ()) -> Iterator[
     if isinstance(obj, torch.Tensor):
         yield prefix, obj
     elif id(obj) in above:
-        pass  # a list that holds itself
+        pass  # a list that contains itself
     elif isinstance(obj, Mapping):
         for key, value in obj.items():
             yield from _named(value, f"{prefix}.{key}" if prefix else str(key), (*above, id(obj)))
@@ -181,11 +180,11 @@ def save_checkpoint(
     quantize: Any = None,
     progress: Progress | None = None,
 ) -> None:
-    """Saves whatever torch.save() takes: a state of model, optimizer, scheduler, counters, in any nesting.
+    """Saves an object as torch.save() does: a state of model, optimizer, scheduler, counters, nested in any way.
 
-    base: the path of an earlier checkpoint, or of a safetensors file, of which this becomes a delta. quantize: rules of which
-    tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples
-    on the CPU. The file appears at `path` when it is whole. The state must not change meanwhile.
+    base: the path of an earlier checkpoint or a safetensors file, against which this becomes a delta. quantize: rules that
+    say which tensors may lose how much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01", for tensors on the CPU in
+    dicts, lists and tuples. The file appears at `path` when it is complete. The state must not change meanwhile.
     """
     layout = _Layout()
     torch.save(obj, cast("IO[bytes]", layout))
@@ -198,7 +197,7 @@ def save_checkpoint(
         found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
         n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
         for name, _, shape, _, size in rows:
-            # what has another name, too, must not change under that
+            # a tensor with a second name must not change under that name
             if name in found and tuple(found[name].shape) == shape and n_names[found[name].untyped_storage().data_ptr()] == 1:
                 x = _arrays.describe(found[name].detach())
                 if x.nbytes == size:
@@ -228,9 +227,9 @@ def load_checkpoint(
     threads: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Any:
-    """What save_checkpoint() has saved, or any file of torch.save() that lmc has compressed alone.
+    """Loads what save_checkpoint() has saved, or any single file of torch.save() that lmc has compressed.
 
-    base: of a delta; "auto" looks for it beside the file. map_location, weights_only: as of torch.load().
+    base: of a delta; "auto" looks for it beside the file. map_location, weights_only: as for torch.load().
     """
     with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
         files = [file for file in reader.files if not file.is_directory]
@@ -239,7 +238,7 @@ def load_checkpoint(
         errors: list[BaseException] = []
         buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
         start = buffered.peek(10)
-        if starts_safetensors(start[:10]) or not start.startswith((b"PK\3\4", b"\x80")):  # the length of a header may begin so
+        if starts_safetensors(start[:10]) or not start.startswith((b"PK\3\4", b"\x80")):  # the size of a safetensors header may begin so, too
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         try:
             return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)

@@ -1,4 +1,4 @@
-"""Chunks of array stores: an array in memory (spec 10), blocks without any header; they tell its size themselves."""
+"""Chunks of array stores: an array in memory (spec 10), as blocks that no file contains. They tell its size."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def check_dtype(dtype: Any) -> str | None:
-    """The library's name of a dtype that someone chose; None if nobody did."""
+    """LMC's name of the dtype that the caller chose; None if there is none."""
     return None if dtype is None else _arrays.dtype_name(dtype)
 
 
 def find_dtype(their: Any) -> str:
-    """What the elements of a dtype of numpy are, "AUTO" for what LMC has no name for: text, records, big-endian."""
+    """LMC's name of a dtype of numpy; "AUTO" if LMC has none: for text, records, big-endian numbers."""
     if their.hasobject or their.byteorder == ">" or (_arrays.SWAPPED and their.byteorder == "="):
         return "AUTO"
     if their.kind in "Mm":  # times are integers
@@ -28,13 +28,13 @@ def find_dtype(their: Any) -> str:
 
 
 def check_width(dtype: str, their: Any) -> None:
-    """Whether elements of that dtype of numpy can be said to be of `dtype`."""
+    """Raises unless elements of that dtype of numpy can be coded as elements of `dtype`."""
     if not their.hasobject and their.itemsize and 8 * their.itemsize % max(8, _arrays.BITS[dtype]):
         raise ValueError(f"elements of {their} are not made of {dtype}")
 
 
 def encode(data: Any, dtype: str, level: int) -> bytearray:
-    """data: bytes, of elements of dtype unless a codec before this one has made something else of them."""
+    """data: bytes of elements of dtype, unless an earlier codec has changed them."""
     view = memoryview(data)
     if dtype != "AUTO" and 8 * view.nbytes % max(8, _arrays.BITS[dtype]):
         dtype = "AUTO"
@@ -43,7 +43,7 @@ def encode(data: Any, dtype: str, level: int) -> bytearray:
 
 
 def decode(data: Any, out: Any = None, max_size: int | None = None) -> Any:
-    """To `out`, a writable buffer of bytes of just that size; or to a new bytearray of at most max_size bytes."""
+    """Decodes to `out`, a writable buffer of exactly that size, or to a new bytearray of at most max_size bytes."""
     size = _lmc.tensor_size(data)
     if not memoryview(data).nbytes and (out is None or len(out)):
         raise TruncatedError("the chunk is empty: it was cut, or never written; fetch or write it again")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     _Out = TypeVar("_Out")
 
 def bound(nbytes: int) -> int:
-    """The most bytes that compress() makes of so many."""
+    """The largest size of what compress() makes of nbytes bytes."""
     return nbytes + (nbytes >> 17) * 32 + 2048
 
 
@@ -42,14 +42,13 @@ def compress(
     array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: Any = None,
     progress: Progress | None = None
 ) -> Any:
-    """Compresses an array to an LMC file in memory: a bytearray; or, with `out`, the number of bytes written there.
+    """Compresses an array to an LMC file in memory. Returns a bytearray; with `out`, the number of bytes written to it.
 
-    array: of numpy, torch, ml_dtypes, anything with DLPack, or a buffer. dtype: of a buffer's elements ("BF16"), where
-    it does not say; bytes without a dtype are coded as bytes of unknown kind. base: an array of the same size, which
-    decompress() will need, too: then the result is the difference. level: "fast", "default", "max" or
-    "archive", or -1 to 2: ever smaller, ever slower.
-    out: a writable buffer of bound(nbytes) bytes, or less if you know that it suffices. progress: called with the bytes
-    done, and all there are.
+    array: of numpy, torch, ml_dtypes, DLPack, or a buffer. dtype: of the elements of a buffer ("BF16"), if the buffer does
+    not tell; without it, bytes are coded as bytes of unknown kind. base: an array of the same size: the result is then a
+    delta, and decompress() needs the base, too. level: "fast", "default", "max" or "archive", or -1 to 2: each is smaller
+    and slower than the one before. out: a writable buffer of bound(nbytes) bytes, or fewer if you know that they are
+    enough. progress: called with the number of bytes done, and of all bytes.
     """
     threads = count_threads(threads)
     check_progress(progress)
@@ -115,11 +114,11 @@ def decompress(
     data: Any, base: Any = None, *, out: Any = None, framework: Framework | None = None, device: Any = None,
     threads: int | None = 1, max_size: int = 0
 ) -> Any:
-    """The array that compress() was given, of `framework` ("numpy", "torch", "bytes"); or `out`, filled.
+    """Returns the array that compress() got, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`.
 
-    Without `framework` it is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
-    base: what it was compressed against. It may be `out`, which is then updated in place (an error, a wrong base
-    aside, leaves a mixture there). max_size: refuses more bytes than that, for data of strangers.
+    Without `framework` it is of numpy, or of PyTorch if only PyTorch has the dtype (bf16 without ml_dtypes). base: what the
+    array was compressed against. It may be `out`, which is then updated in place; an error other than a wrong base leaves a
+    mixture there. max_size: limit on the decoded bytes, for data of strangers.
     """
     from ._base import Base
     from ._reader import Reader
@@ -130,7 +129,7 @@ def decompress(
     try:
         plain = Reader(data, threads=threads, max_total_size=max_size, framework=framework)
     except LimitError as error:
-        error.args = (str(error).replace("max_total_size", "max_size"),)  # as it is called here
+        error.args = (str(error).replace("max_total_size", "max_size"),)  # the name of the argument here
         raise
     if len(plain.files) != 1 or len(plain.files[0].tensors) > 1 or plain.files[0].is_directory:
         raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")
@@ -169,9 +168,9 @@ def tensor_encode(
     array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, log2_block: int = 0,
     out: Any = None
 ) -> Any:
-    """Codes an array without any header, for containers that know dtype and size themselves (layer 2 of lmc.h).
+    """Codes an array without a file around it, for containers that store dtype and size themselves (layer 2 of lmc.h).
 
-    A bytearray; or, with `out`, the number of bytes written there.
+    Returns a bytearray; with `out`, the number of bytes written to it.
     """
     x = _arrays.describe(array, dtype)
     try:
@@ -181,7 +180,7 @@ def tensor_encode(
             log2_block
         )
     except OutputTooSmallError:
-        if log2_block:  # smaller blocks may take more
+        if log2_block:  # smaller blocks may take more bytes
             raise
         raise _too_small(out, x.nbytes) from None
 
@@ -189,10 +188,10 @@ def tensor_encode(
 def tensor_decode(
     data: Any, out: _Out, base: Any = None, *, offset: int = 0, total_size: int | None = None, threads: int | None = 1
 ) -> _Out:
-    """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
+    """Decodes the result of tensor_encode() to `out`, an array or buffer, and returns `out`.
 
-    offset, total_size: `out` gets a part of the tensor, from that byte on. out may be the base, where all of the tensor
-    is decoded.
+    offset, total_size: `out` gets the part from that byte on, of a tensor of total_size bytes. If the whole tensor is
+    decoded, out may be the base.
     """
     x = _arrays.describe(out)
     _lmc.tensor_decode(

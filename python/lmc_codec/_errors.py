@@ -1,4 +1,4 @@
-"""One class for each kind of error, with the text of the library."""
+"""A class for each kind of error, with the library's text."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 
 class _Root(Exception):
-    """Stands where SafetensorError will, if it comes. Python lets the base of a class be another one of the same layout."""
+    """A base class that SafetensorError replaces, if safetensors is loaded. Python allows this for equal layouts."""
 
 
 class LMCError(_Root):
-    """What the library refuses or cannot do. `status` is its number, `status_name` its name in C; those of its class if
-    no call of the library failed.
+    """An error of the library. `status` is its number and `status_name` its name in C; those of its class if no call of the
+    C library failed.
 
-    Where safetensors is loaded it is a SafetensorError, too: code that changes the import line goes on catching it."""
+    If safetensors is loaded, it is a SafetensorError, too. So code that only changes the import line still catches it."""
 
     status: int = 0
     status_name: str = ""
 
     def __init_subclass__(cls, status: int = 0, also: tuple[int, ...] = ()) -> None:
-        """status: of the class; also: others that are raised as this class."""
+        """status: of the class; also: other statuses that are raised as this class."""
         if status:
             cls.status, cls.status_name = status, _lmc.status_name(status)
             _KINDS.update(dict.fromkeys((status, *also), cls))
@@ -58,7 +58,7 @@ class OutputTooSmallError(LMCError, ValueError, status=2):
 
 
 class ReadError(LMCError, OSError, status=5):
-    """Reading failed: the file is shorter than it was, for example."""
+    """Reading failed; for example, the file has become shorter."""
 
 
 class WriteError(LMCError, OSError, status=6):
@@ -70,11 +70,11 @@ class NotFoundError(LMCError, KeyError, status=7):
 
 
 class AmbiguousError(LMCError, KeyError, status=11):
-    """Several tensors have that name: say which file, if they are of several."""
+    """Several tensors have that name: if they are in different files, say which file."""
 
 
 class LimitError(LMCError, status=8, also=(9,)):
-    """Over a limit of the format, of this machine, or one that the caller has set."""
+    """Over a limit of the format, of this machine, or of the caller."""
 
 
 class SliceError(LMCError, IndexError):
@@ -82,15 +82,15 @@ class SliceError(LMCError, IndexError):
 
 
 class CancelledError(LMCError, status=12):
-    """A callback did not want to go on."""
+    """A callback, or abort(), ended the call."""
 
 
 class ChangedError(LMCError, status=15):
-    """What was to be saved has changed meanwhile."""
+    """The data changed while it was saved."""
 
 
 class FormatError(LMCError):
-    """The input is not what this version reads: no LMC file, or one that needs something newer."""
+    """This version cannot read the input: it is no LMC file, or needs a newer version."""
 
 
 class DeviceError(LMCError, RuntimeError, status=16):
@@ -100,7 +100,7 @@ class DeviceError(LMCError, RuntimeError, status=16):
 class NotLMCError(FormatError, status=20):
     """No LMC file."""
 
-    is_safetensors = False  # it is a file of safetensors
+    is_safetensors = False  # True: the file is a safetensors file
 
 
 class UnsupportedError(FormatError, status=22, also=(14, 21)):
@@ -138,7 +138,7 @@ class WrongBaseError(BaseError, status=31):
 def make_error(status: int, status_name: str, text: str, where: object, what: object) -> LMCError:
     if status == TruncatedError.status:
         text = "truncated: the data ends early, or something follows it; fetch or write the file again"
-    if status == MissingBaseError.status and where is not None and str(where):  # what lies in memory has nothing beside it
+    if status == MissingBaseError.status and where is not None and str(where):  # data in memory has no directory to search
         text += " (base='auto' looks for it beside the file)"
     parts = [str(x) for x in (where, what) if x is not None and str(x)]
     error = _KINDS.get(status, LMCError)(": ".join([*parts, text]))

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch that a GPU decodes, by lmc_cuda.h. Experimental: no GPU has run it."""
+"""Decodes tensors of PyTorch on a GPU, by lmc_cuda.h. Experimental."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._reader import Reader, TensorInfo
 
 
 def _find_device(device: Any, what: str = "") -> torch.device:
-    """what: that lies on the device, if it does already."""
+    """what: the name of a tensor that must be on the device already, for the message."""
     found = torch.device("cuda" if device is None else device)
     if found.type != "cuda":
         if what:
@@ -29,7 +29,7 @@ def _find_device(device: Any, what: str = "") -> torch.device:
 
 
 def _find_nvrtc() -> str | None:
-    """That of the CUDA for which PyTorch was built, where pip has put it; None: where the system looks."""
+    """NVRTC of PyTorch's version of CUDA, if pip has installed it; None: the system finds it."""
     try:
         import nvidia
     except ImportError:
@@ -39,7 +39,7 @@ def _find_nvrtc() -> str | None:
     return max((path for at in nvidia.__path__ for name in names for path in glob(f"{at}/*/{name}")), default=None)
 
 
-#: By process, device and staging: a child that was forked must not use what its parent has opened. They stay open.
+#: By process, device and staging; they stay open. A forked child must not use those of its parent.
 _opened: dict[tuple[int, int, int], _lmc.Cuda] = {}
 
 
@@ -49,7 +49,7 @@ def _use(device: torch.device, staging: int) -> Iterator[_lmc.Cuda]:
     cuda = _opened.get(key) or _opened.setdefault(key, _open(device, staging))
     try:
         yield cuda
-    except DeviceError:  # perhaps it is of no use any more
+    except DeviceError:  # it may not work any more
         _opened.pop(key, None)
         raise
     finally:
@@ -62,9 +62,9 @@ def _open(device: torch.device, staging: int) -> _lmc.Cuda:
     cache = os.environ.get("LMC_CUDA_CACHE")
     if cache is None:
         cache = os.path.join(os.path.expanduser("~"), ".cache", "lmc_codec")
-        with suppress(OSError):  # then nothing is kept
+        with suppress(OSError):  # then nothing is cached
             if os.path.isabs(cache):
-                os.makedirs(cache, 0o700, exist_ok=True)  # a new home has no .cache
+                os.makedirs(cache, 0o700, exist_ok=True)  # a new home directory has no .cache
     return _lmc.Cuda(device.index or 0, cache, _find_nvrtc(), staging)
 
 
@@ -73,7 +73,7 @@ def _stream(device: torch.device) -> int:
 
 
 def make_base(tensors: Mapping[str, Any], device: Any, staging: int, what: str = "") -> Base:
-    """Of tensors on a GPU, which computes their fingerprints."""
+    """A Base of tensors on a GPU, which computes their fingerprints."""
     at = _find_device(device, what)
     found = _arrays.describe_all(
         tensors, "base: array", "base: the name of an array", describe=lambda t, _: _arrays.describe_torch(t, str(at))
@@ -85,14 +85,14 @@ def make_base(tensors: Mapping[str, Any], device: Any, staging: int, what: str =
 
 
 def _read(cuda: _lmc.Cuda, device: torch.device, reader: Reader, infos: list[TensorInfo], to: list[int]) -> None:
-    """To these addresses; 0: it is only checked."""
+    """Reads tensors to these addresses; 0: the tensor is only checked."""
     rows = [(x.file_number, x.offset, x.size, at) for x, at in zip(infos, to)]
     cuda.read(reader._object, rows, _stream(device))
 
 
 def get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any, most: int, staging: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors, made by groups of `most` bytes, or of one. Files of torch.save(), whose tensors may be views of
-    others, are decoded by the CPU."""
+    """Names and tensors, made in groups of at most `most` bytes, or of one larger tensor. The CPU decodes files of
+    torch.save(), because their tensors may be views of others."""
     at, left, archives = _find_device(device), list(infos), reader._find_views()
     with _use(at, staging) as cuda:
         while left:
@@ -111,8 +111,8 @@ def get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any, most: int,
 
 
 def apply(reader: Reader, infos: list[TensorInfo], tensors: Mapping[str, Any], base: Base, staging: int) -> None:
-    """In place. All is decoded once before, to be checked: whatever is refused has changed nothing. What others predict, as
-    twins, is made then: it could not be when they have changed. Where the base has one tensor by several names, all is."""
+    """Changes tensors in place. First all are decoded once and checked, so a refusal changes nothing. Tensors that other
+    tensors predict (twins) are made then, because the others change later. So are all, if several names share memory."""
     if reader._find_views():
         raise UnsupportedError(f"{reader.name}: it has files of torch.save(), whose tensors may be views: take decode='cpu'")
     known = {name: (dtype, shape) for name, dtype, shape, _ in base._items}

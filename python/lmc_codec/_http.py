@@ -1,5 +1,5 @@
-"""Ranges of files on HTTP servers, by urllib: a connection that breaks off, a server that is busy or silent for a while,
-and one that sends on to another are all in a day's work of a long transfer. Connections are kept for the next request."""
+"""Ranges of files on HTTP servers, by urllib. A long transfer must survive broken connections, servers that are busy or
+silent for a while, and redirections. Connections are kept for the next request."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Iterator
     from typing import Any
 
-LITTLE = 64 << 10  # a server that gives less than this, where more was asked for, is too slow
-STEP = 1 << 20  # read at once; after so many bytes a request has all its tries again
+LITTLE = 64 << 10  # an answer of fewer bytes than this, and than requested, is refused
+STEP = 1 << 20  # bytes of one read; after each, a request has all its tries again
 TIMEOUT = 30  # seconds without a byte
 TRIES = 4
-FIRST_WAIT, LAST_WAIT = 0.5, 30.0  # seconds, before the second try, and at most
+FIRST_WAIT, LAST_WAIT = 0.5, 30.0  # seconds before the second try, and at most
 
-PASSING = {408, 429, 500, 502, 503, 504}  # statuses that may be others a moment later
-KEPT = {"Range", "User-agent"}  # headers for a server that another one has sent us to
+PASSING = {408, 429, 500, 502, 503, 504}  # statuses that may change a moment later
+KEPT = {"Range", "User-agent"}  # headers that are also sent to another server, after a redirection
 
 CHANGED = "the file has changed since it was opened"
 MORE = "the server sends more than it was asked for; download the file instead"
@@ -43,10 +43,10 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
-    """The connection to a server is kept, until `drop`. What the caller says to one server (his token) is not said to
-    another, as in curl and requests."""
+    """Keeps the connection to a server until `drop`. As in curl and requests, headers of the caller (a token) are not sent
+    to another server."""
 
-    handler_order = 400  # before urllib's own, of https
+    handler_order = 400  # before urllib's own handler of https
     to: Any = None
 
     def http_open(self, req: Any) -> Any:
@@ -61,7 +61,7 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
 
     def ask(self, kind: Any, req: Any) -> Any:
         headers = {name.title(): value for name, value in (*req.unredirected_hdrs.items(), *req.headers.items())}
-        tunnel = req._tunnel_host  # through a proxy; only it gets the credentials
+        tunnel = req._tunnel_host  # through a proxy; only the proxy gets the credentials
         proof = headers.pop("Proxy-Authorization", None) if tunnel else None
         if self.to != (kind, req.host, tunnel):
             self.drop()
@@ -76,7 +76,7 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
             except BaseException as error:
                 self.drop()
                 if is_kept and isinstance(error, ConnectionError):
-                    continue  # the server has closed it meanwhile, as it may
+                    continue  # the server has closed the kept connection: try a new one
                 raise
             response.url, response.msg = req.full_url, response.reason
             return response
@@ -88,7 +88,7 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
     __del__ = drop
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        if fp.length != 0:  # or urllib would read all of it
+        if fp.length != 0:  # urllib would read the whole body
             fp.close()
             self.drop()
         if not newurl.lower().startswith(("http://", "https://")):
@@ -100,7 +100,7 @@ class _Kept(urllib.request.HTTPRedirectHandler, urllib.request.HTTPHandler):
 
 
 def take_options(options: dict[str, Any]) -> tuple[dict[str, str], float | None]:
-    """Headers and timeout of `storage_options`: headers by name, as they are or, as fsspec has them, in "headers"."""
+    """Headers and timeout of `storage_options`. Headers by name are at the top level or, as in fsspec, in "headers"."""
     rest = dict(options)
     timeout = rest.pop("timeout", TIMEOUT)
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
@@ -116,7 +116,7 @@ def take_options(options: dict[str, Any]) -> tuple[dict[str, str], float | None]
 
 
 class _Tries:
-    """Counts failures in a row, and waits longer after each."""
+    """Counts consecutive failures, and waits longer after each."""
 
     def __init__(self, http: HTTP):
         self.http, self.url, self.n_failed = http, http.url, 0
@@ -132,13 +132,13 @@ class _Tries:
             self._wait_after(error)
 
     def _wait_after(self, error: Exception) -> None:
-        """Raises what is to be said, if another try would not help."""
+        """Raises the error if another try would not help."""
         self.n_failed += 1
         if not _is_passing(error) or self.n_failed == TRIES:
             raise self._explain(error) from error
         import random
 
-        wait = FIRST_WAIT * 2 ** (self.n_failed - 1) * (0.5 + random.random())  # many readers do not come back at once
+        wait = FIRST_WAIT * 2 ** (self.n_failed - 1) * (0.5 + random.random())  # random, so that many readers do not try again at the same time
         if isinstance(error, urllib.error.HTTPError):
             asked = error.headers.get("Retry-After", "")
             if asked.isascii() and asked.isdigit():
@@ -165,7 +165,7 @@ class _Tries:
 
 
 class _ShortAnswer(OSError):
-    """All of an answer, and so little of what was asked for that to go on so would take a request for every few bytes."""
+    """An answer that is complete, but much shorter than the request: going on would take a request for every few bytes."""
 
 
 def _is_passing(error: Exception) -> bool:
@@ -178,14 +178,14 @@ def _is_passing(error: Exception) -> bool:
 
 
 class HTTP(Ranges):
-    """Ranges of a URL. The first request brings the file's end and tells its size."""
+    """Ranges of a URL. The first request reads the end of the file and tells its size."""
 
     can_fetch_at_once = True
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         super().__init__(-1)
         self.headers, self.timeout = take_options(options)
-        self.url = self.place = url  # place: where the last answer came from; its signature may expire
+        self.url = self.place = url  # place: the URL of the last answer, after redirections; its signature may expire
         self.idle: list[_Kept] = []
         self.tag: str | None = None
         self._find_end()
@@ -194,7 +194,7 @@ class HTTP(Ranges):
 
     @contextmanager
     def _ask(self, wanted: str | None, method: str = "GET") -> Iterator[Any]:
-        """The answer. When all of it was read, the next one gets the connection."""
+        """The answer. If all of it was read, the next request gets its connection."""
         is_read = False
         try:
             kept = self.idle.pop()
@@ -223,15 +223,15 @@ class HTTP(Ranges):
             except urllib.error.HTTPError as error:
                 kept.drop()
                 if place == self.url or not 400 <= error.code < 500 or error.code in PASSING:
-                    raise  # PASSING: the wait comes first
+                    raise  # PASSING: _Tries waits first
                 error.close()
                 self.place = self.url
                 continue
-            except ValueError as error:  # it was sent on to what is no URL
+            except ValueError as error:  # a redirection to no valid URL
                 raise self._refuse(str(error)) from None
             self.place = answer.geturl()
             encoding = answer.headers.get("Content-Encoding") or "identity"
-            if encoding.lower() in ("identity", "aws-chunked"):  # of an upload, and some stores go on saying it
+            if encoding.lower() in ("identity", "aws-chunked"):  # some stores repeat the aws-chunked of the upload
                 return answer
             answer.close()
             raise self._refuse(
@@ -243,7 +243,7 @@ class HTTP(Ranges):
         return ReadError(f"{self.url}: {text}")
 
     def _take_range(self, answer: Any) -> tuple[int, int, int]:
-        """First byte, end, size of the file (-1: it is not said), of an answer with a range."""
+        """Of an answer with a range: first byte, end, size of the file (-1: unknown)."""
         found = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         if answer.status != 206 or found is None or int(found[1]) > int(found[2]):
             raise self._refuse("the server does not take requests for ranges; download the file instead")
@@ -254,7 +254,7 @@ class HTTP(Ranges):
         return int(found[1]), int(found[2]) + 1, -1 if found[3] == "*" else int(found[3])
 
     def _check_end(self, answer: Any) -> None:
-        """Of an answer that was read as far as it should go."""
+        """Raises if the answer has more bytes than were requested."""
         if not answer.isclosed() and answer.read(1):
             raise self._refuse(MORE)
 
@@ -273,13 +273,13 @@ class HTTP(Ranges):
             self.tail_at = start
 
     def _read_end(self) -> bool:
-        """By one request. False: the server does not take requests for the last bytes, whatever their number."""
+        """Reads the end with one request. False: the server does not support requests for the last bytes."""
         try:
             with self._ask(f"-{TAIL}") as answer:
                 start, end, size = (0, answer.length, answer.length) if answer.status == 200 else self._take_range(answer)
                 if end is not None and (end - start > TAIL or size not in (-1, end)):
                     return False
-                data = answer.read(TAIL + 1 if end is None else end - start)  # None: all of a file, in chunks
+                data = answer.read(TAIL + 1 if end is None else end - start)  # None: the whole file, in chunks
                 if end is None and len(data) > TAIL:
                     return False
                 self._check_end(answer)
@@ -307,7 +307,7 @@ class HTTP(Ranges):
     # -- reading --
 
     def fetch(self, offset: int, view: memoryview) -> None:
-        """Where the connection breaks off, another goes on."""
+        """After a broken connection, another one continues."""
         tries, n = _Tries(self), 0
         while n < len(view):
             with tries.one():
@@ -325,7 +325,7 @@ class HTTP(Ranges):
                         if got == STEP:
                             tries.n_failed = 0
                     self._check_end(answer)
-                if n < len(view) and end - start < LITTLE:  # it may be less than was asked for
+                if n < len(view) and end - start < LITTLE:  # an answer may be shorter than the request
                     raise _ShortAnswer(f"the server gives only {end - start} bytes at a time; download the file instead")
 
     def forget(self) -> None:

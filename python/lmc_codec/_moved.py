@@ -1,11 +1,11 @@
-"""Adapters that are in a distribution of their own, lmc-integrations, since 1.0.0. Their old names lead there."""
+"""Adapters that moved to the distribution lmc-integrations in 1.0.0. Their old names import the new modules."""
 
 import sys
 from importlib import import_module
 
 
 def lead_on(name: str, module: str) -> None:
-    """name: "lmc_codec.vllm", which the module takes; module: its __name__, "__main__" if it is run."""
+    """name: the old name, "lmc_codec.vllm"; module: the caller's __name__, "__main__" if it is run as a program."""
     new = name.replace("lmc_codec", "lmc_integrations")
     try:
         import_module("lmc_integrations")

@@ -1,4 +1,4 @@
-"""Files that appear whole, or not at all."""
+"""Files that appear complete, or not at all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class NewFile:
-    """What will be the file at `place`, which is an absolute path.
+    """A new file that will be at `place`, an absolute path.
 
-    On Linux it has no name until then (O_TMPFILE), so a process that is killed leaves nothing. Where the system or the
-    file system has no such files it is `.NAME.NUMBER.part`, beside its place."""
+    On Linux it has no name until then (O_TMPFILE), so a killed process leaves nothing. If the system or the file system
+    does not support this, the file is `.NAME.NUMBER.part` in the same directory."""
 
     def __init__(self, place: str):
         self.place = place
         directory, name = os.path.split(place)
-        # the beginning of the name only: all of it may be as long as names can be
+        # only the beginning of the name, because the name may have the maximal length
         self._part = os.path.join(directory, f".{name[:32]}.{os.urandom(8).hex()}.part")
         opener = _opener(place)
         self._has_name = False
@@ -36,7 +36,7 @@ class NewFile:
         os.fsync(self._fd)
 
     def appear(self) -> None:
-        """Ends it: it is at its place, where it replaces what was there, and both are on the disk."""
+        """Moves the file to its place, where it replaces an old file. Syncs file and directory to the disk."""
         if not self._has_name:
             self._give_name()
         self.close()
@@ -45,7 +45,7 @@ class NewFile:
         _sync_directory(os.path.dirname(self.place))
 
     def remove(self) -> None:
-        """Ends it: it never was."""
+        """Removes the file; nothing appears."""
         self.close()
         if self._has_name:
             self._has_name = False
@@ -55,17 +55,17 @@ class NewFile:
                 pass
 
     def close(self) -> None:
-        """The descriptor only: after a fork the file is the parent's."""
+        """Closes only the descriptor: after a fork the file belongs to the parent."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
     def _give_name(self) -> None:
-        self._has_name = True  # remove() takes away what is there
+        self._has_name = True  # from here on remove() unlinks it
         try:
-            # a directory, which an absolute path does not need, has Python call linkat(): link() does not follow
+            # src_dir_fd makes Python call linkat(), which follows the link; link() does not
             os.link(f"/proc/self/fd/{self._fd}", self._part, src_dir_fd=self._fd, follow_symlinks=True)
-        except OSError:  # a copy needs nothing but room
+        except OSError:  # copying always works, if there is space
             import shutil
 
             with open(self._part, "xb", opener=_opener(self.place)) as part, open(self._fd, "rb", closefd=False) as file:
@@ -76,12 +76,12 @@ class NewFile:
 
 
 def _sync_directory(directory: str) -> None:
-    """So that the new name is on the disk, too. Where a directory cannot be opened or synced, that is all there is."""
+    """Syncs the new name to the disk. Ignored if the directory cannot be opened or synced."""
     if os.name == "nt":
         return
     try:
         fd = os.open(directory or os.sep, os.O_RDONLY | os.O_DIRECTORY)
-    except PermissionError:  # one that can be searched, and not read
+    except PermissionError:  # the directory can be searched, but not read
         return
     try:
         os.fsync(fd)
@@ -93,21 +93,21 @@ def _sync_directory(directory: str) -> None:
 
 
 def _open_without_name(directory: str, opener: Callable[[str, int], int]) -> int:
-    """-1 where that cannot be."""
+    """A file without a name, or -1 if that is not possible."""
     if not hasattr(os, "O_TMPFILE"):
         return -1
     try:
         fd = opener(directory, os.O_TMPFILE | os.O_RDWR)
     except OSError:
-        return -1  # whatever it is: a file with a name shows it, too, and names the file
-    if not os.path.exists(f"/proc/self/fd/{fd}"):  # by which it is to get its name
+        return -1  # any error: a file with a name has the same error, with a better message
+    if not os.path.exists(f"/proc/self/fd/{fd}"):  # _give_name() needs this path
         os.close(fd)
         return -1
     return fd
 
 
 def _opener(place: str) -> Callable[[str, int], int]:
-    """Opens what will replace `place`: with the mode of that, and at no time with a wider one."""
+    """Opens a file that will replace `place`: with the mode of the old file, and never with more permissions."""
     try:
         mode = stat.S_IMODE(os.stat(place).st_mode)
     except OSError:

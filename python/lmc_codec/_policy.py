@@ -1,5 +1,5 @@
-"""Which tensors are quantised, and how precisely: the rules of the command (`lmc --quant`), read and matched by its own
-code. Here is what they do to tensors that come one after another."""
+"""Rules that say which tensors are quantised, and how precisely: those of the command (`lmc --quant`), with its own parser.
+This module applies them to tensors that are written one after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     #: name, dtype, shape, bytes
     Row = tuple[str, str, tuple[int, ...], int]
-    #: a second moment that was written: number of its file, first byte, its bytes, how it was quantised
+    #: a second moment that was written: number of its file, first byte, its bytes, its quantizer
     Second = tuple[int, int, Any, Any]
     #: name, dtype, shape, first byte, bytes
     Place = tuple[str, str, tuple[int, ...], int, int]
@@ -29,22 +29,22 @@ class Policy:
         texts = [rules] if isinstance(rules, str) else list(rules or ())
         self._object = _lmc.Policy(texts)
         self.has_rules = bool(texts)
-        self._seconds: dict[str, Second] = {}  # by the names of their pairs, of files that are written
-        self._new: dict[str, Second] = {}  # of the file at hand
+        self._seconds: dict[str, Second] = {}  # by the names of their pairs, in files that were written
+        self._new: dict[str, Second] = {}  # those of the current file
         self._n_quantised = 0
-        self._pairs: dict[str, set[str]] = {}  # which of both moments there are, where the words for them are common
-        self._reasons: dict[str, str] = {}  # why tensors that a rule names stay as they are: with one of them
+        self._pairs: dict[str, set[str]] = {}  # by pair: which of the two moments exist, for names that use common words
+        self._reasons: dict[str, str] = {}  # why tensors that a rule matches are not quantised: reason, one of the tensors
 
     def say_nothing_done(self) -> str | None:
-        """What a user of rules that have quantised nothing is told; None: something was, or was not to be."""
+        """The warning if rules have quantised nothing; None: something was quantised, or no rule is lossy."""
         if self._n_quantised or not self._object.is_lossy():
             return None
         reasons = "; ".join(f"{name!r}: {reason}" for reason, name in self._reasons.items())
         return f"no tensor was quantised: {reasons or 'no rule matches one'}"
 
     def plan(self, path: str, number: int, places: list[Place], buffers: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-        """For each tensor of the file of that number: a quantizer, and the twin that it wants; both None if it stays as it
-        is, as all do that have no buffer."""
+        """For each tensor of a file: a quantizer, and the twin that this needs. Both are None if the tensor is not
+        quantised, as all tensors without a buffer."""
         self._new = {}
         if not self.has_rules or not buffers:
             return [(None, None)] * len(places)
@@ -55,15 +55,15 @@ class Policy:
         return [self._fit(path, number, place, buffers[place[0]]) if place[0] in buffers else (None, None) for place in places]
 
     def end_file(self) -> list[tuple[int, Any]]:
-        """It is written: its second moments serve those that follow. Their first bytes, and what they are."""
+        """The file was written: later tensors may use its second moments. Returns their first bytes and their buffers."""
         self._seconds.update(self._new)
         return [(at, buffer) for _, at, buffer, _ in self._new.values()]
 
     def find(self, path: str, row: Row) -> tuple[int, str, str] | None:
-        """The number of its rule, its role and the name of its pair; None: the tensor stays as it is."""
+        """The number of its rule, its role and the name of its pair; None: the tensor is not quantised."""
         name, dtype, shape, size = row
         role, pair, is_common = self._object.find_meaning(path, name, dtype)
-        if is_common and len(self._pairs[pair]) < 2:  # "mu" alone may be anything
+        if is_common and len(self._pairs[pair]) < 2:  # "mu" without "nu" may be anything
             role, pair = "weight", ""
         rule, reason = self._object.find_rule(role, path, name, dtype, shape, size)
         if reason is not None:

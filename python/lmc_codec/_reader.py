@@ -1,4 +1,4 @@
-"""Reading LMC files: any tensor, any part of one, without the rest."""
+"""Reads LMC files: any tensor, or a part of one, without the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEATURES = ("Base", "Own", "Quantised")  # by the bits of Incompatible (spec 3.1
 
 
 class Loss:
-    """What a tensor has lost by quantising: how often it was quantised, and the error of the last time."""
+    """What quantising has cost a tensor: how often it was quantised, and the error of the last time."""
 
     __slots__ = ("generation", "measure", "error")
 
@@ -43,11 +43,11 @@ class Loss:
 
 
 class TensorInfo:
-    """name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), fingerprint (16 bytes),
-    loss (None: it is exact).
+    """A tensor: name, dtype ("BF16"), shape, size and offset (bytes, within its file), file (its path), fingerprint (16
+    bytes), loss (None: exact).
 
-    strides: of a tensor of torch.save() that lies in memory otherwise than in the order of its shape, in elements; else
-    None. span: bytes from its first to its last element."""
+    strides: in elements, of a tensor of torch.save() whose elements are not stored in the order of its shape; else None.
+    span: bytes from its first to its last element."""
 
     __slots__ = (
         "name", "dtype", "shape", "offset", "size", "fingerprint", "loss", "file", "file_number", "strides", "span", "flags"
@@ -57,7 +57,7 @@ class TensorInfo:
         self.name, self.dtype, self.shape, self.offset, self.size, self.fingerprint, loss = row
         self.loss = Loss(*loss) if loss else None
         self.file, self.file_number = file, file_number
-        # flags: PyTorch has conjugated or negated it, so its bytes are not its elements
+        # flags: PyTorch's lazy conjugation and negation, which the stored bytes lack
         self.strides, self.span, self.flags = view or (None, self.size, 0)
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class TensorInfo:
 
 
 class FileInfo:
-    """path, size, is_directory, mode, mtime_ns (None where the snapshot does not say), tensors."""
+    """A file: path, size, is_directory, mode and mtime_ns (None: not stored), tensors."""
 
     __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "fingerprint", "tensors", "number")
 
@@ -81,14 +81,14 @@ class FileInfo:
 
 
 class Reader:
-    """An LMC file that is open for reading; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
+    """An open LMC file; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
 
-    source: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek. base: what a delta was made
-    against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not read. "auto": it is found
+    source: a path, a URL (http, or of fsspec), bytes, or a binary file that can seek. base: what a delta was made against:
+    a path, a Reader, a Base, or arrays by name. Without it a delta can be listed, but not read. "auto": the base is found
     beside the file, by its fingerprint. If the base is a delta itself, its own bases are found beside it, unless it is a
-    Reader that has them: base=open("m2.lmc", base="elsewhere/m1.lmc"). threads: None is as many as there are, at most 8.
+    Reader that has them: base=open("m2.lmc", base="elsewhere/m1.lmc"). threads: None is one for each CPU, at most 8.
     framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for
-    files of strangers. storage_options: for fsspec; for http: headers by name, or "headers", and "timeout" (30): seconds
+    files of strangers. storage_options: for fsspec; for http: headers by name, or in "headers", and "timeout" (30): seconds
     without a byte.
     """
 
@@ -113,10 +113,10 @@ class Reader:
             complete(self)
 
     def _begin(self, base: Reader | Base | None) -> None:
-        """With that base. A delta whose base has to be found has begun without one, and begins again, at the same source."""
+        """Opens the source with that base. If a base was found later (_chain.py), opens the same source again."""
         source = self._source.again() if hasattr(self, "_object") else self._source
         try:
-            #: Writers must not replace them.
+            #: Files that Writers must not replace.
             files = find_files(source.owned, frozenset() if base is None else base._chain_files)
             self._chain_files: frozenset[tuple[int, int]] = files
             self._object: _lmc.Reader = _lmc.Reader(
@@ -135,12 +135,11 @@ class Reader:
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
         info = self._object.info()
-        #: 16 bytes that stand for all names and contents.
+        #: 16 bytes that identify all names and contents.
         self.fingerprint: bytes = info[1]
-        #: Of the snapshot that this one is a delta of; None if it is none.
+        #: The fingerprint of a delta's base; None if this is no delta.
         self.base_fingerprint: bytes | None = info[2] or None
-        #: What a decoder must know to read it, beside what all of them do: some of "Base", "Own" (it predicts parts of itself),
-        #: "Quantised".
+        #: Optional features of the format that it may use: "Base", "Own" (it predicts parts of itself), "Quantised".
         self.features: tuple[str, ...] = tuple(name for i, name in enumerate(FEATURES) if info[3] >> i & 1)
         self._n_files: int = info[0]
 
@@ -160,7 +159,7 @@ class Reader:
 
     @property
     def metadata(self) -> dict[str, bytes]:
-        """What was said about the snapshot (Writer.add_metadata)."""
+        """Entries of Writer.add_metadata, by key."""
         return self._object.metadata()
 
     def _tensors(self) -> dict[str, TensorInfo | None]:
@@ -168,14 +167,14 @@ class Reader:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
                 views = dict(self._views_of(file.number))
-                # in .distcp files what is a view has another name in the order of memory
+                # .distcp files list the bytes of a view again, under another name, in the order of memory
                 spans = {(v.offset, v.span) for v in views.values() if v and v.strides} if file.path.endswith(".distcp") else ()
                 for x in file.tensors:
                     if x.name in views or (x.offset, x.size) not in spans:
-                        found = views.pop(x.name, x)  # a view that takes its name is in its place
-                        table[x.name] = None if x.name in table else found  # None: several have it
+                        found = views.pop(x.name, x)  # a view of the same name replaces it
+                        table[x.name] = None if x.name in table else found  # None: several tensors have this name
             own = set(table)
-            for number in self._find_views():  # what is listed goes before what only a pickle says
+            for number in self._find_views():  # names in the list come before those that only a pickle has
                 for name, view in self._views_of(number).items():
                     if name not in table:
                         table[name] = view
@@ -187,7 +186,7 @@ class Reader:
     # -- tensors of torch.save(), as PyTorch has them --
 
     def _find_views(self) -> dict[int, dict[str, TensorInfo | None] | LMCError]:
-        """By file; an error: it cannot be known."""
+        """Views by file; an error if they cannot be known."""
         if self._views is None:
             self._views = {number: self._views_in(number) for number in self._object.archives()}
         return self._views
@@ -206,7 +205,7 @@ class Reader:
         return {row[0]: None if is_ambiguous else TensorInfo(row, path, number, view) for row, view, is_ambiguous in rows}
 
     def _check_known(self, x: TensorInfo) -> None:
-        """Refuses what would be other data than PyTorch's."""
+        """Refuses a tensor that LMC would read differently from PyTorch."""
         found = self._find_views().get(x.file_number)
         if isinstance(found, LMCError):
             raise found
@@ -230,7 +229,7 @@ class Reader:
         return self.get(name)
 
     def info(self, name: str, *, file: str | None = None) -> TensorInfo:
-        """Of a tensor. file: the path of its file, where several have one of that name."""
+        """Describes a tensor. file: the path of its file, if several files have a tensor of that name."""
         if self._table is not None and file is None:
             found = self._table.get(name)
             if found is not None:
@@ -251,7 +250,7 @@ class Reader:
         return TensorInfo(row, path, number)
 
     def _is_archive_part(self, name: str) -> bool:
-        """Of a file of torch.save(): a storage, the pickle, the directory; no tensor of PyTorch's."""
+        """Whether the name is that of a storage, the pickle or the directory in a file of torch.save()."""
         if not (name.startswith("@") or name.endswith("@storage")):
             return False
         x = self._tensors().get(name)
@@ -263,7 +262,7 @@ class Reader:
         return f"tensor {x.name!r}" if x.name else "the tensor"
 
     def _expect_all(self) -> None:
-        """Of a file that is read from its beginning to its end, but for the table of blocks."""
+        """Tells the source that everything before the table of blocks will be read, in order."""
         self._is_read_whole = True
         if callable(self._source.argument):
             last = self.files[-1]
@@ -276,7 +275,7 @@ class Reader:
             self._source.expect(at, at + encoded)
 
     def _read_into(self, x: TensorInfo, buffer: Any, span: Any = None) -> None:
-        """span: its bytes, from the first to the last element, if they are here already."""
+        """span: the tensor's bytes, from the first to the last element, if they were read already."""
         if span is None:
             span = buffer if x.strides is None else _lmc.new_bytes(x.span)
             self._expect(x.file_number, x.offset, x.span)
@@ -289,7 +288,7 @@ class Reader:
             _lmc.resolve(buffer, x.dtype, x.flags)
 
     def _name_damage(self, file: FileInfo, begin: int) -> None:
-        """Raises for the first tensor from there on that is damaged, where several were read at once."""
+        """After several tensors were read at once: raises the error of the first damaged one from `begin` on."""
         for x in file.tensors:
             if x.offset >= begin:
                 self._object.read(file.number, x.offset, _lmc.new_bytes(x.size), self._what(x))
@@ -321,11 +320,11 @@ class Reader:
         self, name: str, *, file: str | None = None, out: Any = None, framework: Framework | None = None,
         device: Any = None
     ) -> Any:
-        """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned. Without one it
-        is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
+        """Returns a tensor as an array of `framework` ("numpy", "torch", "bytes"), or in `out`. Without framework it is of
+        numpy, or of PyTorch if only PyTorch has the dtype (bf16 without ml_dtypes).
 
-        out: an array of the tensor's dtype and its shape (or of one dimension), or a writable buffer of its size; pinned memory, for example.
-        device: of torch; tensors go there by way of pinned memory.
+        out: an array of the tensor's dtype, of its shape or of one dimension, or a writable buffer of its size; for example
+        pinned memory. device: of torch; tensors are copied there through pinned memory.
         """
         x = self.info(name, file=file)
         self._check_known(x)
@@ -354,18 +353,18 @@ class Reader:
         try:
             array, buffer = _arrays.make(framework, dtype, shape, device)
         except ImportError:
-            if self.base_fingerprint and not self._has_base:  # then report the missing base first
+            if self.base_fingerprint and not self._has_base:  # the missing base is reported first
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
         return _arrays.to_device(array, device)
 
     def get_slice(self, name: str, *, file: str | None = None, framework: Framework | None = None, device: Any = None) -> Slice:
-        """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""
+        """An object that reads parts of a tensor when it is indexed: `r.get_slice("w")[10:20, :]`."""
         return Slice(self, self.info(name, file=file), framework, device)
 
     def read(self, path: str = "", offset: int = 0, size: int | None = None, *, out: Any = None) -> Any:
-        """Bytes of a file, as a bytearray or in `out`. path "": of the only file."""
+        """Reads bytes of a file, to a bytearray or to `out`. path "": the only file."""
         x = self._file(path)
         if out is not None:
             target = _arrays.describe(out)
@@ -389,7 +388,7 @@ class Reader:
         raise NotFoundError(f"{self.name or 'the snapshot'}: no file {path!r}")
 
     def encoded_size(self, name: str, *, file: str | None = None) -> int:
-        """Bytes that a tensor takes in the LMC file."""
+        """Size of a tensor in the LMC file, in bytes."""
         x = self.info(name, file=file)
         return self._object.encoded_size(x.file_number, x.offset, x.span)
 
@@ -398,15 +397,15 @@ class Reader:
     def changes(
         self, names: Iterable[str] | None = None, *, framework: Framework | None = None, out: tuple[Any, Any] | None = None
     ) -> Iterator[tuple[str, Any, Any]]:
-        """What differs from the base, bit by bit: (name, flat indices, new values) of each tensor that does, of one that
-        differs in many elements in parts, in order. To update the base, put the values where the indices say.
+        """The elements that differ from the base in any bit: (name, flat indices, new values) for each tensor that differs;
+        if many elements differ, in several parts, in order. To update the base, write the values at the indices.
 
-        names: of which tensors; None: all. framework: "numpy" (the default) or "torch". out: memory for a part's indices and for its
-        values, two arrays of bytes (uint8); each part is views of them, good until the next one. Indices are int32, or int64
-        of a tensor of more than 2**31 elements. The base must stay as it is until the last part.
+        names: the tensors to compare; None: all. framework: "numpy" (the default) or "torch". out: two arrays of bytes
+        (uint8), for the indices and the values of a part; each part is then views of them, valid until the next part.
+        Indices are int32, or int64 for more than 2**31 elements. The base must not change until the last part.
 
-        A tensor is compared with that of its name, and not read where both have one fingerprint. Before anything is read,
-        UnsupportedError: the base lacks it, or has it with another dtype or shape.
+        A tensor is compared with the base's tensor of its name, and is not read if both have the same fingerprint. If the
+        base lacks it, or has another dtype or shape: UnsupportedError, before anything is read.
         """
         if not self._has_base:
             raise MissingBaseError(f"{self.name or 'the snapshot'}: changes() compares it with a base: give base=")
@@ -471,7 +470,7 @@ class Reader:
                 yield take(x, n, width, dtype)
 
     def content_hash(self, name: str, *, file: str | None = None) -> bytes:
-        """SHA-256 of a tensor's bytes, as the snapshot says it (Writer(content_hashes=True))."""
+        """SHA-256 of a tensor's bytes, as stored in the snapshot (Writer(content_hashes=True))."""
         x = self.info(name, file=file)
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
@@ -479,17 +478,17 @@ class Reader:
         return self._object.content_hash(x.file_number, names.index(name))
 
     def snapshot_hash(self) -> bytes:
-        """The SHA-256 that stands for all of the snapshot, names, contents, modes, times and metadata, however they are
-        coded: the one to sign (Writer(content_hashes=True)). Of what is read, compare content_hash()."""
+        """The SHA-256 to sign: it covers all names, contents, modes, times and metadata, but not how they are coded
+        (Writer(content_hashes=True)). Compare what you read with content_hash()."""
         return self._object.snapshot_hash()
 
     def close(self) -> None:
-        """Ends it. If it is the base of others, they go on."""
+        """Closes the file. Readers that have it as their base still work."""
         self._object.close()
         self._source.close()
 
     def __reduce__(self) -> Any:
-        """Of a path or a URL: unpickling (in a worker of a DataLoader) opens it again."""
+        """For a path or a URL: unpickling (in a worker of a DataLoader) opens it again."""
         source, base, options = self._how
         if source is None or base is None:
             what = "it reads bytes or a file object" if source is None else "its base is in memory"
@@ -506,12 +505,12 @@ class Reader:
         return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
 
 
-#: Bytes that changes() reads at once, whole blocks of any size; indices of 8 bytes in a part; what int32 can number.
+#: Bytes that changes() reads at once, a multiple of all block sizes; indices in a part; elements that int32 can number.
 _COMPARED, _CHANGES, _INT32 = 4 << 20, 1 << 20, 1 << 31
 
 
 def _explain(error: BaseException, source: Source, base: Reader | Base | None, max_index_size: int, max_total_size: int) -> LMCError | None:
-    """What says more than the library does about a file that was not opened."""
+    """A better error than that of the library for a file that could not be opened, or None."""
     if isinstance(error, WrongBaseError) and base is not None:
         plain = _open_plain(source, max_index_size)
         if plain is None:
@@ -527,7 +526,7 @@ def _explain(error: BaseException, source: Source, base: Reader | Base | None, m
 
 
 def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
-    """Without base and limits, to tell what is wrong. None if that cannot be told."""
+    """Opens the source without base and max_total_size, to find out what is wrong. None if it cannot be opened."""
     again = source.again()
     try:
         return _lmc.Reader(again.argument, again.size, None, 1, again.name, max_index_size)
@@ -538,12 +537,12 @@ def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
         raise
 
 
-_CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
+_CHEAP_INDEX = 1 << 22  # bytes that are read in a few milliseconds
 
 
 def _name_limit(error: LimitError, source: Source, max_index_size: int, max_total_size: int) -> LimitError:
-    """The error, with the limits, and how much it would have taken if that is cheap to know: a user who sets limits does
-    not want to pay for what they refuse."""
+    """The error, with the limits. The needed size is added if it is cheap to find: a user who sets limits does not want
+    work for refused files."""
     limit = f"max_index_size is {max_index_size or 1 << 30}"
     limit += f", max_total_size {max_total_size}" if max_total_size else ", and its index needs more"
     plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX)) if max_total_size else None
@@ -555,8 +554,8 @@ def _name_limit(error: LimitError, source: Source, max_index_size: int, max_tota
 
 
 class Slice:
-    """A tensor that is read by parts: numbers, slices with positive steps and an Ellipsis read the blocks that they need;
-    whatever else the framework takes (lists, masks, None) reads the tensor."""
+    """Reads parts of a tensor. Numbers, slices with positive steps and Ellipsis read only the blocks that they need; other
+    indices of the framework (lists, masks, None) read the whole tensor."""
 
     __slots__ = ("_reader", "info", "_framework", "_device")
 
@@ -565,12 +564,12 @@ class Slice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Shape of the whole tensor."""
         return self.info.shape
 
     @property
     def dtype(self) -> str:
-        """Of its elements, such as "BF16"."""
+        """Dtype of its elements, such as "BF16"."""
         return self.info.dtype
 
     def get_shape(self) -> list[int]:
@@ -583,7 +582,7 @@ class Slice:
 
     def __getitem__(self, index: Any) -> Any:
         x = self.info
-        if not _is_basic(index) or x.strides is not None or x.flags:  # what the framework makes of it, from all of the tensor
+        if not _is_basic(index) or x.strides is not None or x.flags:  # the framework indexes the whole tensor
             whole = self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
             if isinstance(whole, bytearray):
                 raise UnsupportedError(f"{x.name!r}: only numpy and torch can give such parts of it")
@@ -599,7 +598,7 @@ class Slice:
                 raise UnsupportedError(f"{x.name!r}: the size of an element of {x.dtype} is not known, so read all of it")
             return self._reader.get(x.name, file=x.file, framework=self._framework, device=self._device)
         shape, begin, n = list(x.shape), start, count
-        if bits < 8:  # rows of bytes; elements of less than one are not cut apart
+        if bits < 8:  # rows of bytes: no byte of several elements is split
             if not shape or n[-1] != shape[-1] or shape[-1] * bits % 8:
                 raise UnsupportedError(f"{x.name!r}: parts of rows of {x.dtype} cannot be read: ask for whole rows")
             shape = [*shape[:-1], shape[-1] * bits // 8]
@@ -630,7 +629,7 @@ def _is_basic(index: Any) -> bool:
 
 
 def _span(shape: list[int], start: list[int], count: list[int], width: int) -> tuple[int, int]:
-    """From the first to the last byte of a box."""
+    """The range from the first to the last byte of a box."""
     if 0 in count:
         return 0, 0
     first = last = 0
@@ -640,7 +639,7 @@ def _span(shape: list[int], start: list[int], count: list[int], width: int) -> t
 
 
 def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int], list[int], list[bool]]:
-    """First element, elements (before steps), step of each dimension; whether the result has it."""
+    """Of each dimension: first element, elements (before steps), step, and whether the result has the dimension."""
     items = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, x in enumerate(items) if x is Ellipsis]
     if len(dots) > 1:
@@ -667,7 +666,7 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
 
 
 def _lasting(x: Any) -> Any:
-    """What stands for a source or a base in another process, of another directory; None if nothing does. (): no base."""
+    """A form of a source or base that another process in another directory can open, or None. (): no base."""
     if x is None:
         return ()
     if isinstance(x, (str, os.PathLike)):
@@ -689,8 +688,8 @@ open = Reader
 
 
 class Verified:
-    """What verify() has found: an intact file. fingerprint: of its snapshot. is_complete: all of its content was compared.
-    If not, it is a delta, its payloads are intact, and what they mean takes the base of this base_fingerprint."""
+    """The result of verify(): an intact file. fingerprint: of its snapshot. is_complete: all of its content was checked. If
+    not, it is a delta with intact payloads, and only the base with base_fingerprint can confirm the content."""
 
     __slots__ = ("fingerprint", "base_fingerprint", "is_complete")
 
@@ -708,10 +707,10 @@ def verify(
     source: Any, *, base: Any = None, threads: int | None = None, max_index_size: int = 0, max_total_size: int = 0,
     storage_options: dict[str, Any] | None = None
 ) -> Verified:
-    """Reads all of an LMC file, and compares all that it says of itself. The arguments are those of open().
+    """Reads all of an LMC file, and checks all checksums and fingerprints in it. The arguments are those of open().
 
-    Damage is an error, as where it is read. A delta without its base is none: its headers and payloads are checked, and
-    `is_complete` of the result is false.
+    Damage raises the same errors as reading. A delta without its base is no error: its headers and payloads are checked,
+    and `is_complete` of the result is False.
     """
     with Reader(
         source, base=base, threads=threads, max_index_size=max_index_size, max_total_size=max_total_size,

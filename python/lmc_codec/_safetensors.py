@@ -1,4 +1,4 @@
-"""What safetensors offers, for LMC files: the same names, arguments and results."""
+"""The interface of safetensors for LMC files: the same names, arguments and results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
 
 class safe_open:
-    """Opens an LMC file lazily and returns tensors as asked, as `safetensors.safe_open` does.
+    """Opens an LMC file lazily and reads single tensors, as `safetensors.safe_open` does.
 
-    filename: a path, or whatever `lmc_codec.open` takes. framework: "pt" or "np". device: of torch. backend: "mmap" or
-    "pread", of a safetensors file; an LMC file is read as fits it. base: of a delta. threads: None is as many as there are, at most 8.
+    filename: a path, or another source of `lmc_codec.open`. framework: "pt" or "np". device: of torch. backend: "mmap" or
+    "pread", for a safetensors file; an LMC file ignores it. base: of a delta. threads: None is one for each CPU, at most 8.
 
-    A safetensors file is read by safetensors itself: with a changed import line, existing files can still be read.
+    safetensors itself reads a safetensors file: after you change the import line, existing files can still be read.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class safe_open:
         return self._open().keys()
 
     def metadata(self) -> dict[str, str] | None:
-        """What save_file(..., metadata=) was given."""
+        """The metadata that save_file() got."""
         reader = self._open()
         return reader.metadata() if isinstance(reader, _Safetensors) else read_metadata(reader)
 
@@ -80,7 +80,7 @@ class safe_open:
         return {name: self.get_tensor(name) for name in self.offset_keys()}
 
     def get_slice(self, name: str) -> Slice | Any:
-        """A tensor of which parts are read by indexing it."""
+        """An object that reads parts of a tensor when it is indexed."""
         return self._open().get_slice(name, framework=self._framework, device=self._device)
 
 
@@ -99,12 +99,11 @@ def _device(device: Any) -> Any:
 
 
 def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", **options: Any) -> Reader | _Safetensors:
-    """What reads an LMC file or, if it is none, a safetensors file, which is no delta: it needs no base. options: of
-    Reader."""
-    if backend not in ("mmap", "pread"):  # which both are read by what fits; one that is neither is a mistake
+    """Opens an LMC file or a safetensors file. A safetensors file is no delta, so base is ignored. options: of Reader."""
+    if backend not in ("mmap", "pread"):  # an LMC file ignores it, but a wrong name is a mistake
         raise LMCError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
     try:
-        return Reader(source, framework=_arrays.FRAMEWORKS.get(framework), **options)  # what we do not know, safetensors may
+        return Reader(source, framework=_arrays.FRAMEWORKS.get(framework), **options)  # safetensors may know others
     except NotLMCError as error:
         if not error.is_safetensors:
             raise
@@ -112,8 +111,8 @@ def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", *
 
 
 class _Safetensors:
-    """A safetensors file, with the methods of Reader that are used here. Of a path safetensors gives the tensors. What it
-    lacks is read here: files, buffers and URLs, and for numpy the dtypes of ml_dtypes."""
+    """A safetensors file with those methods of Reader that are used here. For a path, safetensors reads the tensors. This
+    class reads what safetensors cannot: file objects, buffers and URLs, and for numpy the dtypes of ml_dtypes."""
 
     def __init__(self, source: Any, framework: str, device: Any, backend: str, storage_options: dict[str, Any] | None):
         self._file: Any = None
@@ -153,21 +152,21 @@ class _Safetensors:
         self._data = memoryview(b"")
 
     def keys(self) -> list[str]:
-        """In the order in which they are stored."""
+        """In the stored order."""
         return list(self._rows if self._file is None else self._file.offset_keys())
 
     def _header_size(self) -> int:
         return 8 + int.from_bytes(self._data[:8], "little")
 
     def count_bytes(self) -> int:
-        """Of all tensors, between which nothing lies."""
+        """Size of all tensors: there are no gaps between them."""
         return len(self._data) - self._header_size()
 
     def metadata(self) -> dict[str, str] | None:
         return _metadata_of(self._data[8 : self._header_size()])
 
     def _is_theirs(self, name: str) -> bool:
-        """Whether safetensors gives it; numpy has some dtypes only from ml_dtypes."""
+        """Whether safetensors reads it: not if numpy has the dtype only from ml_dtypes."""
         is_ours = self._framework == "numpy" and name in self._rows and self._rows[name][1].startswith(_ML_DTYPES)
         return self._file is not None and not is_ours
 
@@ -187,7 +186,7 @@ class _Safetensors:
 
 
 class _LoadedSlice:
-    """Slice of a tensor that is in memory."""
+    """A Slice of a tensor in memory."""
 
     __slots__ = ("_tensor", "dtype")
 
@@ -208,7 +207,7 @@ class _LoadedSlice:
         return self._tensor[index]
 
 
-_ML_DTYPES = ("BF16", "F8", "F6", "F4")  # the beginnings of the dtypes that numpy has not of itself
+_ML_DTYPES = ("BF16", "F8", "F6", "F4")  # first letters of the dtypes that numpy itself lacks
 
 
 def _read_all(source: Any, storage_options: dict[str, Any] | None) -> Any:
@@ -231,7 +230,7 @@ def _read_all(source: Any, storage_options: dict[str, Any] | None) -> Any:
 
 
 def _metadata_of(header: Any) -> dict[str, str] | None:
-    """__metadata__ of the JSON that a safetensors file begins with; None: it has none, or is no such JSON."""
+    """__metadata__ in the JSON header of a safetensors file; None: there is none, or the JSON is not valid."""
     import json
 
     try:
@@ -242,7 +241,7 @@ def _metadata_of(header: Any) -> dict[str, str] | None:
 
 
 def read_metadata(reader: Reader) -> dict[str, str] | None:
-    """__metadata__ of its safetensors files."""
+    """__metadata__ of all safetensors files of the snapshot."""
     found: dict[str, str] | None = None
     for file in reader.files:
         if file.size >= 8 and (file.path.endswith(".safetensors") or (file.path == "" and file.tensors)):
@@ -283,7 +282,7 @@ def iterate_file(
     on_error: OnError = "raise", decode: Decode = "cpu", most: int = 1 << 30, names: Container[str] | None = None,
     staging: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """names: those wanted; None: all. most: bytes of tensors that a GPU makes at once."""
+    """names: tensors to read; None: all. most: bytes of tensors that a GPU decodes at once."""
     check_choice("on_error", on_error, "raise", "skip")
     check_choice("decode", decode, "cpu", "gpu")
     check_progress(progress)
@@ -318,7 +317,7 @@ def iterate_file(
 
 
 def _find_all(reader: Reader, names: list[str], framework: str, on_error: OnError) -> list[TensorInfo]:
-    """Before anything is read, so that nobody waits for what then fails for one of them."""
+    """Checks all tensors before any is read, so that nobody waits and then gets an error."""
     found, left = [], []
     for name in names:
         try:
@@ -337,7 +336,7 @@ def _find_all(reader: Reader, names: list[str], framework: str, on_error: OnErro
 
 
 def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
-    """What can be given."""
+    """Raises if the tensor cannot be loaded."""
     x = reader.info(name)
     reader._check_known(x)
     if x.dtype not in _arrays.BITS:
@@ -347,7 +346,7 @@ def _find(reader: Reader, name: str, framework: str) -> TensorInfo:
     except TypeError as error:
         raise TypeError(f"tensor {name!r}: {error}") from None
     except ImportError:
-        pass  # that is said when it is made
+        pass  # the error comes when the array is made
     return x
 
 
@@ -355,7 +354,7 @@ SMALL, FAR, TOGETHER = 64 << 10, 4 << 10, 8 << 20
 
 
 def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    """Small tensors side by side, which are read at once: each by itself would decode the block of all of them."""
+    """Groups small neighbours, which are read at once: each read by itself would decode their common block."""
     group: list[TensorInfo] = []
     for x in infos:
         if group:
@@ -382,7 +381,7 @@ def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterat
 def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     first, last = group[0], group[-1]
     file = reader.files[first.file_number]
-    # all of a small file: then fingerprints are compared, too
+    # a small file is read whole: then its fingerprints are checked, too
     begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
     try:
         data = memoryview(reader.read(file.path, begin, end - begin))

@@ -1,4 +1,4 @@
-"""Where files are read from: paths, buffers, file objects, URLs. One object for each, as the reader wants it."""
+"""Sources of files: paths, buffers, file objects, URLs. Each becomes a Source, which the reader takes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from typing import Any
 
-TAIL = 64 << 10  # what the library reads first
-PIECE = 32 << 20  # of what is read ahead
-PART, AT_ONCE = 4 << 20, 8  # of a piece
-NEAR = 64 << 10  # what lies between two ranges is rather read than left out
+TAIL = 64 << 10  # bytes at the end that the library reads first
+PIECE = 32 << 20  # the most bytes that are read ahead
+PART, AT_ONCE = 4 << 20, 8  # bytes of a parallel request; number of them
+NEAR = 64 << 10  # a gap of at most so many bytes is read, not skipped
 
 
 class Source:
-    """argument and size: of _lmc.Reader. name: in messages. expect: says what will be read next, front to back."""
+    """argument and size: for _lmc.Reader. name: for messages. expect: tells what will be read next, in order."""
 
     __slots__ = ("argument", "size", "name", "owned")
 
@@ -34,12 +34,12 @@ class Source:
             self.argument.expect(start, end)
 
     def again(self) -> Source:
-        """For another reader of the same."""
+        """The same source for another reader."""
         fd = os.dup(self.owned) if self.owned >= 0 else -1
         return Source(self.argument if fd < 0 else fd, self.size, self.name, fd)
 
     def give_up(self) -> None:
-        """The reader did not take it."""
+        """Closes it, because the reader did not take it."""
         if self.owned >= 0:
             os.close(self.owned)
         self.close()
@@ -50,17 +50,16 @@ class Source:
 
 
 class Ranges:
-    """read(offset, size) of something far away. Of what is expected a piece is read at once, and kept until it was given
-    to its end; reading on after a piece gets one twice as long. Subclasses have fetch(offset, view), which fills
-    the view."""
+    """Calls read ranges of a remote file. Expected bytes are read ahead in pieces. A piece is kept until its last byte was
+    returned; the next piece is twice as long. Subclasses have fetch(offset, view), which fills the view."""
 
-    can_fetch_at_once = False  # from several threads
+    can_fetch_at_once = False  # whether several threads may call fetch()
 
     def __init__(self, size: int) -> None:
         self.lock, self.pid = allocate_lock(), os.getpid()
         self.size = size
         self.piece, self.piece_at, self.piece_end = memoryview(b""), 0, 0
-        self.tail, self.tail_at = memoryview(b""), size  # the end of the file, as far as it is known
+        self.tail, self.tail_at = memoryview(b""), size  # the end of the file that was read already
         self.expected = (0, 0)
 
     def expect(self, start: int, end: int) -> None:
@@ -83,7 +82,7 @@ class Ranges:
             return found
 
     def _read_aside(self, offset: int, size: int) -> memoryview:
-        """A few rows of the table of blocks, say: what is here for what comes next stays."""
+        """Reads a small range, such as rows of the table of blocks, and keeps the current piece for the next range."""
         data = memoryview(_lmc.new_bytes(size))
         n = min(size, self.tail_at - offset)
         self.fetch(offset, data[:n])
@@ -91,7 +90,7 @@ class Ranges:
         return data
 
     def _read(self, offset: int, size: int, is_next: bool) -> None:
-        """A piece that begins with that. What of it is here already is not fetched again."""
+        """Reads a piece that begins with that range. Bytes that are in memory already are not fetched again."""
         old, at = self.piece, offset - self.piece_at
         length = max(self.expected[1] - offset if self.expected[0] <= offset else 0, 2 * (self.piece_end - self.piece_at) * is_next)
         piece = memoryview(_lmc.new_bytes(max(size, min(length, PIECE, self.size - offset))))
@@ -102,13 +101,13 @@ class Ranges:
         if offset + end > self.tail_at:
             end = self.tail_at - offset
             piece[end:] = self.tail[: len(piece) - end]
-        self.piece = old = memoryview(b"")  # its memory is not needed twice
+        self.piece = old = memoryview(b"")  # frees its memory before the next is used
         if begin < end:
             self._fetch(offset + begin, piece[begin:end])
         self.piece, self.piece_at, self.piece_end = piece, offset, offset + len(piece)
 
     def _fetch(self, offset: int, view: memoryview) -> None:
-        """Much of it in parts, at the same time: one connection by itself is often slower than the way."""
+        """Fetches a large range in parallel parts: a single connection is often slower than the network."""
         if len(view) < 2 * PART or not self.can_fetch_at_once:
             return self.fetch(offset, view)
         from concurrent.futures import ThreadPoolExecutor
@@ -117,7 +116,7 @@ class Ranges:
         try:
             list(pool.map(lambda at: self.fetch(offset + at, view[at : at + PART]), range(0, len(view), PART)))
         except BaseException:
-            pool.shutdown(False, cancel_futures=True)  # after an interruption nothing waits for the others
+            pool.shutdown(False, cancel_futures=True)  # after an interruption, do not wait for the other parts
             raise
         pool.shutdown()
 
@@ -125,26 +124,26 @@ class Ranges:
         raise NotImplementedError
 
     def _check_pid(self) -> None:
-        """After a fork connections are the parent's, and so may be the lock."""
+        """After a fork, connections and perhaps the lock belong to the parent."""
         if self.pid != os.getpid():
             self.lock, self.pid = allocate_lock(), os.getpid()
             self.forget()
 
     def forget(self) -> None:
-        """What is here can be had again."""
+        """Frees bytes in memory; they can be fetched again."""
         self.piece = self.tail = memoryview(b"")
         self.tail_at = self.size
 
     def close(self) -> None:
-        """Readers whose base it is can go on: by requests, from here on for the end of the file, too."""
+        """Readers with this base can go on; the end of the file is then read again, too."""
         self._check_pid()
-        if self.lock.acquire(blocking=False):  # else somebody reads: another thread, or this one before a signal's handler
+        if self.lock.acquire(blocking=False):  # else a read is running: in another thread, or in this one, interrupted by a signal handler
             self.forget()
             self.lock.release()
 
 
 class _File(Ranges):
-    """A file object that can seek. Its position moves."""
+    """A file object that can seek. Reading changes its position."""
 
     def __init__(self, file: Any, size: int) -> None:
         super().__init__(size)
@@ -164,7 +163,7 @@ class _File(Ranges):
 
 
 class _Fsspec(Ranges):
-    """A path of an fsspec file system: each range is one request, whatever its caches."""
+    """A path of an fsspec file system. Each range is one request, without its caches."""
 
     def __init__(self, filesystem: Any, path: str, size: int) -> None:
         super().__init__(size)
@@ -190,14 +189,14 @@ def _cannot_seek(name: str | None) -> OSError:
 
 
 def refuse_url(path: Any) -> None:
-    """Of what is to be written."""
+    """Raises if the output is a URL."""
     if isinstance(path, str) and "://" in path:
         raise ValueError(f"{printable(path)}: URLs are not written: give lmc_codec.Writer a file object, of fsspec.open(..., 'wb') for example")
 
 
 def open_fd(path: Any) -> int:
-    """To read."""
-    flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # a pipe that nobody writes to would be waited for
+    """Opens a file for reading."""
+    flags = ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK")  # opening a pipe without a writer would block
     return os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
 
 
@@ -220,7 +219,7 @@ def _of_file(file: Any) -> Source:
     name = name if isinstance(name, str) else None
     if isinstance(file, io.TextIOBase):
         raise TypeError("the file is open in text mode: open it with 'rb'")
-    inner = getattr(file, "file", None)  # of tempfile.NamedTemporaryFile
+    inner = getattr(file, "file", None)  # tempfile.NamedTemporaryFile has one
     if inner is not None and _is_plain_file(inner):
         file = inner
     if hasattr(file, "seekable") and not file.seekable():
@@ -239,8 +238,8 @@ def _of_file(file: Any) -> Source:
 
 
 def _refuse_part(name: str) -> None:
-    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_integrations.dcp wrote it. What they
-    are, and the order of their dimensions, stands elsewhere."""
+    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_integrations.dcp wrote it.
+    Another file says what they are, and the order of their dimensions."""
     if name.endswith(".distcp") and ("://" in name or os.path.isfile(name)):
         directory = os.path.dirname(name) or "."
         raise UnsupportedError(
@@ -250,7 +249,7 @@ def _refuse_part(name: str) -> None:
 
 
 def open_source(where: Any, storage_options: dict[str, Any] | None = None) -> Source:
-    """A path, URL, buffer or file object."""
+    """Opens a path, URL, buffer or file object."""
     if isinstance(where, (str, os.PathLike)):
         _refuse_part(os.fsdecode(where))
     if isinstance(where, str) and where.startswith(("http://", "https://")):

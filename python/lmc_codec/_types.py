@@ -1,20 +1,20 @@
-"""Types that are for type checkers alone: nothing imports this when it runs."""
+"""Types for type checkers only: nothing imports this module at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-#: Bytes done, and of how many: None where that is not known.
+#: Bytes done, and all bytes (None: not known).
 Progress: TypeAlias = Callable[[int, int | None], Any]
-#: Ever smaller, ever slower; as numbers: -1 to 2.
+#: Each is smaller and slower than the one before; as numbers: -1 to 2.
 Level: TypeAlias = Literal["fast", "default", "max", "archive"] | int
 NumpyName: TypeAlias = Literal["np", "numpy"]
 TorchName: TypeAlias = Literal["pt", "torch", "pytorch"]
 BytesName: TypeAlias = Literal["bytes"]
 Framework: TypeAlias = NumpyName | TorchName | BytesName
 Backend: TypeAlias = Literal["mmap", "pread"]
-#: What happens with a tensor that cannot be given.
+#: What to do with a tensor that cannot be loaded.
 OnError: TypeAlias = Literal["raise", "skip"]
-#: What decodes; "gpu" is experimental.
+#: Where tensors are decoded; "gpu" is experimental.
 Decode: TypeAlias = Literal["cpu", "gpu"]

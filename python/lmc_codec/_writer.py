@@ -1,4 +1,4 @@
-"""Writing LMC files."""
+"""Writes LMC files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIECE = 8 << 20
 
 
 def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[str, str] | None) -> bytes:
-    """Of arrays in their order, as safetensors writes it."""
+    """The header that safetensors writes for these arrays, in this order."""
     import json
 
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
@@ -60,7 +60,7 @@ def copy_stream(file: Any, path: object, write: Callable[[Any], None]) -> None:
             data: Any = None if n is None else memoryview(piece)[:n]
         else:
             data = file.read(PIECE)
-        if data is None:  # which is not its end
+        if data is None:  # None is not the end of the file
             raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
         if not len(data):
             return
@@ -68,8 +68,8 @@ def copy_stream(file: Any, path: object, write: Callable[[Any], None]) -> None:
 
 
 def write_all(target: Any, data: Any) -> None:
-    """To an object with write(), which may take less than all at once, and says how much. None is all of it, as many say;
-    but not from raw files, where it is nothing."""
+    """Writes to an object whose write() may take only a part, and returns its size. None means all bytes, as for many
+    objects; but for raw files it means none."""
     view = memoryview(data)
     while len(view):
         n = target.write(view)
@@ -87,14 +87,14 @@ def write_all(target: Any, data: Any) -> None:
 
 
 class Writer:
-    """Makes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
+    """Writes an LMC file: `with lmc_codec.Writer("model.lmc") as w: w.add(name, array)`.
 
-    target: a path, or an object with write(). At a path the file appears when it is whole, and not if the block ends
-    with an exception. base: what it becomes a delta of: a path, a Reader, a Base, or arrays by name. level: "fast",
-    "default", "max", "archive": ever smaller. threads: None is as many as there are, at most 8. quantize: rules of what may lose how much, such as
-    "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"} (docs/quantisation.md). content_hashes: adds the
-    SHA-256 of each tensor. progress: called with the bytes done so far, and those of all that was added so far (None: a
-    file among them did not tell).
+    target: a path, or an object with write(). At a path the file appears when it is complete, and not if the block ends
+    with an exception. base: makes this a delta against it: a path, a Reader, a Base, or arrays by name. level: "fast",
+    "default", "max", "archive": each is smaller. threads: None is one for each CPU, at most 8. quantize: rules that say
+    which tensors may lose how much, such as "*=auto:0.01" or {"*": "auto:0.01", "*router*": "lossless"}
+    (docs/quantisation.md). content_hashes: adds the SHA-256 of each tensor. progress: called with the number of bytes done,
+    and of all bytes added so far (None: the size of a file is unknown).
     """
 
     def __init__(
@@ -107,22 +107,22 @@ class Writer:
         self._step = _Step(self)
         self._aborted = False
         self._pid = os.getpid()
-        self._object: Any = None  # None until it is made
+        self._object: Any = None  # None until it was made
         self._policy = Policy(quantize)
         check_progress(progress)
-        total: list[int | None] = [0]  # bytes of all that was added; None: a file did not tell
+        total: list[int | None] = [0]  # bytes of all that was added; None: the size of a file is unknown
         self._total = total
         self._names: set[str] = set()
         self._keys: set[str] = set()
         self._paths: set[str] = set()
         self._directories: set[str] = set()
-        self._written: dict[int, list[tuple[int, Any]]] = {}  # what may be read back, by file
+        self._written: dict[int, list[tuple[int, Any]]] = {}  # first byte and buffer of what may be read back, by file
         self._n_files = 0
         self._path: str | None = None
         self._file: NewFile | None = None
-        #: Of the snapshot, once it is finished.
+        #: The snapshot's fingerprint, once it is finished.
         self.fingerprint: bytes | None = None
-        #: Bytes of the LMC file, once it is finished.
+        #: Size of the LMC file in bytes, once it is finished.
         self.size: int | None = None
         self._base = take_base(base, threads)
         refuse_url(target)
@@ -133,7 +133,7 @@ class Writer:
             self._object = _lmc.Writer(
                 sink, 0, None if self._base is None else self._base._object, level_number(level),
                 count_threads(threads), 0, may_quantize, content_hashes,
-                None if progress is None else lambda done: progress(done, total[0]),  # no self, or it would be a cycle
+                None if progress is None else lambda done: progress(done, total[0]),  # no self, which would make a cycle
                 self._read_back if may_quantize else None, self._path
             )
             name = name_base(base)
@@ -144,12 +144,12 @@ class Writer:
             raise
 
     def _check_target(self, target: Any) -> None:
-        """What would be lost if `target` were written: the base, or what is no file."""
+        """Raises if writing `target` would destroy the base, or something that is not a regular file."""
         is_path = isinstance(target, (str, os.PathLike))
         try:
             found = os.stat(target if is_path else target.fileno())
         except (OSError, AttributeError, ValueError, TypeError):
-            return  # it is not there yet, or not of the disk
+            return  # it does not exist yet, or is no file of the system
         path = os.fsdecode(target) if is_path else "the target"
         if self._base is not None and (found.st_dev, found.st_ino) in self._base._chain_files:
             raise ValueError(f"{printable(path)} is the base, or what the base needs: both would be lost; write to another path")
@@ -162,12 +162,12 @@ class Writer:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             suffix = _lmc.suffix(os.fsencode(path))
-            if suffix not in ("", ".bin"):  # which may be anything
+            if suffix not in ("", ".bin"):  # files of any kind have these
                 import warnings
 
                 text = f"{path} becomes an LMC file, which nothing that reads *{suffix} knows: give it a name that ends in .lmc"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
-            self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
+            self._place = os.path.abspath(path)  # the working directory may change until the end
             try:
                 self._file = NewFile(self._place)
             except OSError as error:
@@ -180,7 +180,7 @@ class Writer:
         return lambda data: write_all(target, data)
 
     def _read_back(self, file_number: int, offset: int, size: int) -> bytes:
-        """Of what was written earlier: a second moment."""
+        """Returns bytes that were written earlier, of a second moment."""
         for start, buffer in self._written.get(file_number, ()):
             view = memoryview(buffer)
             if start <= offset and offset + size <= start + len(view):
@@ -190,9 +190,9 @@ class Writer:
     # -- tensors --
 
     def add(self, name: str, array: Any, *, dtype: Any = None) -> None:
-        """Adds an array and codes it at once: it may change when this returns.
+        """Adds an array and codes it at once: it may change after this returns.
 
-        It becomes a safetensors file of its own in the snapshot. If you have all arrays, use add_arrays().
+        It becomes a separate safetensors file in the snapshot. If you have all arrays at once, use add_arrays().
         """
         with self._step:
             check_name(name)
@@ -207,13 +207,13 @@ class Writer:
         self, arrays: Mapping[str, Any], path: str = "model.safetensors", *, metadata: Mapping[str, str] | None = None,
         dtype: Any = None
     ) -> None:
-        """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
+        """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": for the only file of a snapshot."""
         with self._step:
             check_metadata(metadata)
             described = _arrays.describe_all(arrays, "tensor", dtype=dtype)
             if "__metadata__" in described:
                 raise ValueError("'__metadata__' cannot be the name of a tensor")
-            # as safetensors sorts: wide dtypes first, then by name
+            # the order of safetensors: wide dtypes first, then by name
             ordered = dict(sorted(described.items(), key=lambda x: (_arrays.order(x[1].dtype or "U8"), x[0].encode())))
             header = safetensors_header(ordered, metadata)
             rows, at = [], len(header)
@@ -232,9 +232,9 @@ class Writer:
         self, path: str, size: int, rows: list[Place], buffers: Mapping[str, Any], write_file: Callable[[Any], None],
         between: Iterable[tuple[int, Any]] = (), dtype: Any = None, **attributes: int
     ) -> None:
-        """A file of `size` bytes (-1: it is not known), with these tensors at these places. buffers: bytes of those that may
-        be quantised. write_file() is handed a function that takes the bytes of the file. between: those that lie between
-        tensors, by their first byte. dtype: of all bytes that are no tensor's."""
+        """Adds a file of `size` bytes (-1: unknown), with these tensors at these places. buffers: bytes of the tensors that
+        may be quantised. write_file() gets a function that takes the bytes of the file. between: bytes between tensors, by
+        their first byte. dtype: of all bytes outside of tensors."""
         with self._step:
             kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
             number = self._n_files
@@ -259,9 +259,9 @@ class Writer:
     # -- files --
 
     def add_file(self, source: Any, path: str | None = None, *, dtype: Any = None) -> None:
-        """Adds a file of the disk, or of an object with read(). Tensors of a safetensors file, or of torch.save(), are found.
+        """Adds a file from the disk, or from an object with read(). Finds the tensors of safetensors and torch.save().
 
-        path: what it is called in the snapshot; its own name if it is None. dtype: of all its bytes (raw arrays).
+        path: its path in the snapshot; None: its own name. dtype: of all its bytes (raw arrays).
         """
         if not isinstance(source, (str, os.PathLike)):
             if path is None:
@@ -277,7 +277,7 @@ class Writer:
             if found.st_size > 16 and dtype is None:
                 view = map_file(file)
                 start = bytes(view[:9])
-                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps
+                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # may be of safetensors or torch.save()
                     rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
                 if rows and self._policy.has_rules:
                     buffers = {name: view[at : at + size] for name, _, _, at, size in rows}
@@ -295,14 +295,14 @@ class Writer:
             )
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
-        """Adds a file of these bytes. dtype: what they are (raw arrays)."""
+        """Adds a file of these bytes. dtype: of its elements (raw arrays)."""
         with self._step:
             x = _arrays.describe(data)
             self._add_known(path, x.nbytes, [], {}, lambda write: write(x.buffer), dtype=dtype)
 
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
-        """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
-        stay as they are if this writer may quantise; it takes a rule for that, such as quantize="*=lossless"."""
+        """Adds a file of another snapshot (None: all files), coded again, with its tensors. Quantised tensors stay
+        quantised if this writer has any rule, such as quantize="*=lossless"."""
         with self._step:
             files = [file for file in reader.files if path is None or file.path == path]
             if path is not None and not files:
@@ -319,7 +319,7 @@ class Writer:
         self._total[0] = None if size < 0 or total is None else total + size
 
     def _check_place(self, path: str, is_directory: bool = False) -> None:
-        """Where there is a file, nothing else can be, nor anything below it: no file system could hold both."""
+        """Raises if another file has this path, or a path above it: no file system could store both."""
         if path in self._paths:
             raise ValueError(f"two files would be {path!r}")
         if path in self._directories and not is_directory:
@@ -335,7 +335,7 @@ class Writer:
             self._directories.add(path)
 
     def add_metadata(self, key: str, value: str | bytes) -> None:
-        """Says something about the snapshot; keys that begin with "lmc." are the format's."""
+        """Adds an entry about the snapshot. Keys that begin with "lmc." are reserved for the format."""
         with self._step:
             check_key(key, self._keys)
             self._keys.add(key)
@@ -344,7 +344,7 @@ class Writer:
     # -- the end --
 
     def finish(self) -> bytes:
-        """Writes the end, and puts the file in its place. Returns the fingerprint of the snapshot."""
+        """Writes the end, and moves the file to its place. Returns the fingerprint of the snapshot."""
         with self._step:
             try:
                 if self._n_files == 0:
@@ -358,7 +358,7 @@ class Writer:
                 self.size, fingerprint = self._object.finish()
                 if self._file is not None:
                     self._file.sync()
-                    self._check_target(self._place)  # which may have become the base's since
+                    self._check_target(self._place)  # it may have become the base meanwhile
                     if self._aborted:
                         raise CancelledError(f"{self._path}: the writer was aborted")
                     self._file.appear()
@@ -377,9 +377,9 @@ class Writer:
             return fingerprint
 
     def abort(self) -> None:
-        """Gives up: nothing appears at the path. From any thread, and from a callback: a call in progress then ends with
-        CancelledError, and every later one, too. After finish() it does nothing."""
-        if self._pid != os.getpid():  # a fork: the file is the parent's
+        """Stops writing: nothing appears at the path. Any thread and any callback may call this. A call in progress, and
+        every later call, then raises CancelledError. After finish() it does nothing."""
+        if self._pid != os.getpid():  # after a fork: the file belongs to the parent
             if self._file is not None:
                 self._file.close()
                 self._file = None
@@ -389,8 +389,8 @@ class Writer:
         self._aborted = True
         if self._object is not None:
             self._object.abort()
-        with self._step.lock:  # when what another thread does has ended
-            if self._step.depth == 0:  # else this is a callback, and the step that called it has yet to end
+        with self._step.lock:  # waits for other threads
+            if self._step.depth == 0:  # else this is a callback, and the outer step does it at its end
                 self._drop()
 
     def _drop(self) -> None:
@@ -413,11 +413,11 @@ class Writer:
 
 
 class _Step:
-    """What a method does. A file's steps are several calls, and another thread's must not come between. What abort() was
-    asked for while it ran is done at its end: no sooner, for until then the library may write."""
+    """A lock around each method: adding a file takes several calls, and those of another thread must not come between. If
+    abort() is called meanwhile, the file is removed when the method ends: until then the library may write to it."""
 
     def __init__(self, writer: Writer):
-        from weakref import ref  # a cycle would keep the writer, and its unfinished file, until the next collection
+        from weakref import ref  # a cycle would keep the writer, and its unfinished file, until garbage collection
 
         self.lock, self.depth, self.writer = RLock(), 0, ref(writer)
 
@@ -446,7 +446,7 @@ class _Step:
 
 
 def count_own_frames() -> int:
-    """To whom a warning is: the first caller that is not of this package."""
+    """stacklevel for warnings.warn(): the first caller outside of this package."""
     import sys
 
     n, frame = 1, sys._getframe(1)
@@ -456,5 +456,5 @@ def count_own_frames() -> int:
 
 
 def _directories_of(path: str) -> list[str]:
-    """ "a/b/c": "a", "a/b"."""
+    """ "a/b/c" gives "a", "a/b"."""
     return [path[:i] for i, letter in enumerate(path) if letter == "/"]

@@ -19,7 +19,7 @@ __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
 
 def _little(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """As safetensors does it: big-endian arrays are written little-endian."""
+    """Makes big-endian arrays little-endian, as safetensors does."""
     return {
         name: x.astype(x.dtype.newbyteorder("<")) if getattr(getattr(x, "dtype", None), "byteorder", "") == ">" else x
         for name, x in tensors.items()
@@ -31,7 +31,7 @@ def save_file(
     base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
     progress: Progress | None = None
 ) -> None:
-    """Saves arrays to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written."""
+    """Saves arrays to an LMC file. The command `lmc -d` restores the file that safetensors would have written."""
     write_file(
         _little(tensor_dict), filename, metadata, base=base, level=level, threads=threads, quantize=quantize,
         progress=progress
@@ -42,7 +42,7 @@ def save(
     tensor_dict: Mapping[str, Any], metadata: dict[str, str] | None = None, *, base: Any = None, level: Level = 0,
     threads: int | None = None
 ) -> bytes:
-    """The same, to bytes."""
+    """Like save_file, but returns bytes."""
     return write_bytes(_little(tensor_dict), metadata, base=base, level=level, threads=threads)
 
 
@@ -52,7 +52,7 @@ def load_file(
 ) -> dict[str, NDArray[Any]]:
     """All arrays of an LMC file.
 
-    on_error: "skip" leaves out what numpy cannot have, or what two arrays are called, and says so in a UserWarning.
+    on_error: "skip" leaves out arrays that numpy cannot have, and names of several arrays, with a UserWarning.
     """
     return read_file(
         filename, "numpy", backend=backend, base=base, threads=threads, progress=progress,
@@ -61,6 +61,6 @@ def load_file(
 
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, NDArray[Any]]:
-    """The same, from bytes."""
+    """Like load_file, but from bytes."""
     check_bytes(data, "load", "load_file() takes paths, URLs and files")
     return read_file(data, "numpy", base=base, threads=threads)

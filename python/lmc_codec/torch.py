@@ -25,7 +25,7 @@ __all__ = ["apply_file", "iterate", "load", "load_checkpoint", "load_file", "loa
 
 
 def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:
-    """Names of tensors whose memory overlaps, in groups; a tensor that shares with none is alone."""
+    """Groups of names of tensors whose memory overlaps. A tensor that shares no memory is a group of its own."""
     by_storage: dict[Any, list[str]] = defaultdict(list)
     for name, t in tensors.items():
         if t.device.type != "meta":
@@ -52,7 +52,7 @@ def _span(t: torch.Tensor) -> tuple[int, int]:
 
 
 def _find_tied(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
-    """Names that are of the very same tensor, in groups of two and more."""
+    """Groups of two or more names of the same tensor."""
 
     def identity(name: str) -> tuple[Any, ...]:
         t = tensors[name]
@@ -62,7 +62,7 @@ def _find_tied(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
     groups = [sorted(group, key=lambda name: (_span(tensors[name]), order[name])) for group in _find_shared(tensors) if len(group) > 1]
     for first, *others in groups:
         for name in others:
-            if identity(name) != identity(first):  # those between are `first`, so these two overlap
+            if identity(name) != identity(first):  # all names before it are `first`, so these two overlap
                 what = f"tensors {printable(repr(first))} and {printable(repr(name))}"
                 raise ValueError(f"{what} share memory, but are not the same tensor: give one of them, or a clone")
     return groups
@@ -113,9 +113,9 @@ def save_file(
     base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
     progress: Progress | None = None
 ) -> None:
-    """Saves tensors to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written.
+    """Saves tensors to an LMC file. The command `lmc -d` restores the file that safetensors would have written.
 
-    base: what it becomes a delta of: the path of an earlier file, or its tensors by name.
+    base: the path of an earlier file, or its tensors by name, against which this becomes a delta.
     """
     _check(tensors)
     write_file(
@@ -128,7 +128,7 @@ def save(
     tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None, *, base: Any = None, level: Level = 0,
     threads: int | None = None
 ) -> bytes:
-    """The same, to bytes."""
+    """Like save_file, but returns bytes."""
     _check(tensors)
     return write_bytes(_on_cpu(tensors), metadata, base=base, level=level, threads=threads)
 
@@ -138,12 +138,12 @@ def load_file(
     threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
     on_error: OnError = "raise", decode: Decode = "cpu", staging: int = 0
 ) -> dict[str, torch.Tensor]:
-    """All tensors of an LMC file, on that device; they go there by way of pinned memory.
+    """Loads all tensors of an LMC file to that device, through pinned memory.
 
-    on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
-    decode: "gpu" (experimental): the packed bytes go to the device, and it decodes them. A base is then tensors by name on
-    that device; what a base on the CPU predicts is decoded there. staging: bytes that are decoded at once, 8 MiB to 4 GiB;
-    0: as many as keep it busy, in at most a quarter of its free memory.
+    on_error: "skip" leaves out tensors that PyTorch cannot have, and names of several tensors, with a UserWarning. decode:
+    "gpu" (experimental): the device gets the encoded bytes and decodes them. A base is then tensors by name on that device;
+    the CPU decodes what a base on the CPU predicts. staging: bytes that are decoded at once, 8 MiB to 4 GiB; 0: enough to
+    keep the device busy, in at most a quarter of its free memory.
     """
     return read_file(
         filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,
@@ -156,8 +156,9 @@ def iterate(
     max_bytes: int = 256 << 20, base: Any = None, threads: int | None = None,
     storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of an LMC file, as load_file has them, in its order; if you drop each one, few are in memory. names:
-    those wanted. max_bytes: with decode="gpu" (experimental), of tensors that are made at once, but for a larger one. staging: as of load_file."""
+    """Yields names and tensors of an LMC file, as load_file loads them, in stored order. If you drop each tensor, few are
+    in memory. names: tensors to load. max_bytes: with decode="gpu" (experimental), limit on tensors that are made at once
+    (one may be larger). staging: as for load_file."""
     return iterate_file(
         filename, "torch", device, names=names, most=max_bytes, base=base, threads=threads,
         storage_options=storage_options, decode=decode, staging=staging
@@ -168,19 +169,19 @@ def apply_file(
     filename: Any, tensors: Mapping[str, torch.Tensor], *, threads: int | None = None,
     storage_options: dict[str, Any] | None = None, decode: Decode = "cpu", staging: int = 0
 ) -> None:
-    """Makes of tensors, which a delta was made against, what the delta holds, in place. What is refused, as a wrong base or
-    damage is, changes nothing. decode: "gpu" (experimental): where they are, staging as of load_file; "cpu" takes a
-    copy of them to the CPU. Names of the very same memory (tied weights) are one tensor: what the delta says of one of
-    them is for all, and an error if it says something else of another."""
+    """Updates tensors in place with a delta that was made against them. If it is refused (a wrong base, damage), nothing
+    changes. decode: "gpu" (experimental) decodes on their device, staging as for load_file; "cpu" copies them to the CPU.
+    Names of the same memory (tied weights) are one tensor: the delta's values for one name are for all. If it has other
+    values for another of these names, that is an error."""
     check_choice("decode", decode, "cpu", "gpu")
     _check_types(tensors, Mapping)
     tied, wanted = _find_tied(tensors), None
-    left_out: list[set[str]] = [set()]  # names that the base lacks, perhaps
+    left_out: list[set[str]] = [set()]  # names that the base may lack
     if tied:
         with Reader(filename, threads=1, storage_options=storage_options) as reader:
             wanted, stored = reader.base_fingerprint, {x.name for file in reader.files for x in file.tensors}
         as_delta = [sorted(group, key=lambda name: name not in stored)[1:] for group in tied]
-        # if it has untied some, the base has the first ones, as torch.save() does it
+        # if the delta has untied some, the base has the first names, as torch.save() chooses them
         left_out = [{name for names in as_delta for name in names if name not in stored}, {name for group in tied for name in group[1:]}]
     for out in left_out:
         named = {name: t for name, t in tensors.items() if name not in out}
@@ -216,7 +217,7 @@ def _make_base(tensors: Mapping[str, torch.Tensor], decode: Decode, staging: int
 
 
 def _check_equal(reader: Reader, a: str, b: str) -> None:
-    """That two names of one tensor become equal. A view of a file of torch.save() has no fingerprint."""
+    """Raises unless the delta has equal values for both names. Views of a file of torch.save() have no fingerprint."""
     x, y = reader.info(a), reader.info(b)
     is_equal = (x.dtype, x.shape) == (y.dtype, y.shape)
     if is_equal and x.fingerprint and y.fingerprint:
@@ -229,7 +230,7 @@ def _check_equal(reader: Reader, a: str, b: str) -> None:
 
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, torch.Tensor]:
-    """All tensors of an LMC file in memory."""
+    """Loads all tensors of an LMC file that is in memory."""
     check_bytes(data, "load", "load_file() takes paths, URLs and files")
     return read_file(data, "torch", base=base, threads=threads)
 
@@ -240,7 +241,7 @@ def _is_complete(t: torch.Tensor) -> bool:
 
 
 def _find_duplicates(state: Mapping[str, torch.Tensor], preferred_names: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Of tensors that share memory, the name to keep, and those that go."""
+    """For tensors that share memory: the name to keep, and the names to remove."""
     preferred_names = set(preferred_names)
     found = {}
     for group in _find_shared(state):
@@ -260,7 +261,7 @@ def save_model(
     model: torch.nn.Module, filename: str | os.PathLike[str], metadata: dict[str, str] | None = None,
     force_contiguous: bool = True, **options: Any
 ) -> None:
-    """Saves a model's state. Of tensors that share memory one is saved; metadata names the others. options: as of
+    """Saves a model's state. Of tensors that share memory only one is saved; metadata names the others. options: as for
     save_file."""
     state = model.state_dict()
     metadata = dict(metadata or {})
@@ -283,7 +284,7 @@ def load_model(
     model: torch.nn.Module, filename: Any, strict: bool = True, device: str | int | torch.device = "cpu", *,
     backend: Backend = "mmap", **options: Any
 ) -> tuple[set[str], list[str]]:
-    """Loads what save_model saved into a model. Returns the names that were missing, and those that were not expected."""
+    """Loads the file of save_model into a model. Returns the names that were missing, and those that were unexpected."""
     state = load_file(filename, device, backend=backend, **options)
     own = model.state_dict()
     duplicates = _find_duplicates(own, state.keys())

@@ -1,9 +1,8 @@
 #pragma once
 #include "base/platform.h"
 
-/* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- * memcpy of a constant size is one instruction. Two bytes that are loaded need none: compilers join
- * them. */
+/* Integers in memory, little-endian and of any alignment, as in the format (spec 2). Compilers make
+ * one instruction of a memcpy of constant size. Loading two bytes is also one instruction. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
@@ -68,7 +67,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i. */
+/* Stores the low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {

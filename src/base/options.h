@@ -1,14 +1,14 @@
 #pragma once
 #include "base/platform.h"
 
-/* The caller's options as this library knows them, whichever 1.x the caller was compiled with:
+/* Copies the caller's options to this version's struct, whichever 1.x the caller was compiled with:
  *
  *     given, older     | struct_size | members of 1.0 |
  *     options          | size        | members of 1.0 | 0 0 0 |
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
- *                                                                zero, or it wants what is not here
+ *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -23,7 +23,7 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     for (i = size; i < given_size; i++)
         if (((const uint8_t *)given)[i]) return LMC_ERR_UNSUPPORTED;
     if (given) memcpy(options, given, given_size < size ? given_size : size);
-    memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
+    memcpy(options, &size, sizeof size); /* for functions that get the copy */
     return LMC_OK;
 }
 

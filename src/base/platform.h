@@ -4,8 +4,8 @@
 #include <string.h>
 #include <limits.h>
 
-/* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
+/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+ * LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -20,15 +20,16 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels in parts: objects/object.h defines these then. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
+ * these. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
- * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
- * unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
+ * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
+ * it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -50,7 +51,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. */
+/* 0 if the byte order is not known: code that works byte by byte is right everywhere. */
 #if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
     (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
@@ -58,15 +59,15 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
- * one with fewer features may be inlined into one with more. */
+/* The tiers of this build: intrinsics in functions with target attributes; kernels/dispatch.h
+ * chooses the tier at run time. A helper that takes vectors needs its callers' attribute. A
+ * function with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
 #define LMC__X86 1
-/* SSE4.2 has the CRC instruction, but a driver of clang that names a CPU's features one by one (zig
- * cc) may turn it off by itself. */
+/* SSE4.2 has the CRC instruction. But zig cc passes a CPU's features to clang one by one, and may
+ * turn off crc32 alone. */
 #if defined(__clang__) && __clang_major__ >= 15
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,crc32,pclmul"
 #else
@@ -74,8 +75,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
 #define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
-/* With LMC_NO_AVX512 no table names the functions of this tier (kernels/tiers.h), and compilers
- * drop static functions that nobody calls. */
+/* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
+ * them. */
 #ifdef LMC_NO_AVX512
 #define LMC__MAY_BE_UNUSED unused
 #else
@@ -93,14 +94,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
- * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 code for other machines. Never on x86 or
+ * Arm64: with target attributes SIMDe silently emulates the instructions. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code: not on s390x and riscv64. */
+/* Only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -113,12 +114,12 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #endif
 #define LMC__AVX2_TEXT (LMC__X86 || LMC__SIMDE)
 
-/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes the other way round and takes
- * the portable code. */
+/* LMC__NEON: AArch64 always has it. Big-endian AArch64 numbers lanes in the opposite order, so it
+ * uses the portable code. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__aarch64__) && LMC__LITTLE_ENDIAN
 #define LMC__NEON 1
-/* The CRC-32 instructions, optional in Armv8.0, by built-in functions: not every compiler's
- * arm_acle.h has them for single functions. */
+/* The CRC-32 instructions, optional in Armv8.0, as built-in functions: some compilers' arm_acle.h
+ * lacks them if only a function's attribute enables them. */
 #if defined(__clang__)
 #define LMC__CRC __attribute__((target("crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_arm_crc32cd(crc, v)
@@ -126,7 +127,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__CRC __attribute__((target("+crc")))
 #define LMC__CRC_STEP8(crc, v) __builtin_aarch64_crc32cx(crc, v)
 #endif
-/* And PMULL, optional as well: the product of two polynomials over GF(2), 64 bits each. */
+/* PMULL, optional too: the product of two polynomials over GF(2), 64 bits each. */
 #if defined(__clang__)
 #define LMC__PMULL __attribute__((target("aes")))
 #define LMC__PMULL64(a, b) vreinterpretq_u64_p128(__builtin_neon_vmull_p64(a, b))
@@ -138,22 +139,21 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__NEON 0
 #endif
 
-/* Orders streaming stores before the plain ones that tell other threads of them. */
+/* Orders streaming stores before the plain stores that tell other threads about them. */
 #if LMC__X86
 #define LMC__FENCE_STREAMS() __builtin_ia32_sfence()
 #else
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
- * of the format. */
+/* Returns the status if the condition is false. LMC__VALID: for rules of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
 #define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
-/* Passes an error on: returns the status of the expression unless it is LMC_OK. */
+/* Returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
     do {                                                                                           \
         enum lmc_status lmc__s = (expression);                                                     \

@@ -1,15 +1,15 @@
 #pragma once
 #include "base/platform.h"
 
-/* The library's version, and what a status is called and says. What each means for a caller is said
- * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
+ * for a caller, spec 2.2 to which rules of the format it belongs.
  *
- * A text is for the user of a program: what happened, then what to do about it. It fits behind the
- * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
+ * A text tells the user of a program what happened, then what to do. It can follow a file's name
+ * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, so the order is free. */
+/* In any order: lookups compare the value. */
 #define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;

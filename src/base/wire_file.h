@@ -6,7 +6,7 @@
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
-#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
+#define LMC__ALGORITHM_AT 10u /* algorithm of fingerprints; only 1 is known */
 #define LMC__FEATURES_AT 16u  /* Incompatible */
 #define LMC__BASE_FINGERPRINT_AT 32u
 #define LMC__HEADER_CRC_AT 60u
@@ -14,7 +14,7 @@
 /* Bits of Incompatible: what the file may use. */
 enum {
     LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
+    LMC__FEATURE_OWN = 2,      /* runs that this snapshot itself predicts */
     LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
 };
 #define LMC__KNOWN_FEATURES 7u
@@ -48,25 +48,25 @@ enum { /* bits of a tensor's Form */
 enum {
     LMC__PREDICT_ZERO = 0,
     LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
-    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
+    LMC__PREDICT_TEXT = 2, /* by the header text of a file in this snapshot */
+    LMC__PREDICT_OWN = 3   /* by this snapshot; 3 + enum lmc_conversion: converted */
 };
 #define LMC__PREDICTIONS 6u
 
-/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
+/* Bytes of a leaf: a fingerprint hashes sums of leaves of content (spec 7.1). */
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* after a copy of the header */
 #define LMC__INDEX_SECTIONS_AT 80u
 #define LMC__INDEX_METADATA_AT 84u
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__INDEX_BODY_SIZE 88u /* without its entries */
 #define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
+ * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};

@@ -5,25 +5,25 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 
-/* The 24 bytes in front of each block (spec 5), written and read:
+/* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         a mark to look for in damaged files
+ *     0  sync B2         salvage searches damaged files for it
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
  *     4  n               elements
  *     8  payload size    bytes that follow the header
  *    12  content CRC     of the decoded bytes
- *    16  payload CRC     with a prediction; 0 without
+ *    16  payload CRC     if there is a prediction; else 0
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * The number of the block in its run is not stored, but the header's CRC covers it: a block that
- * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
- * wrong prediction is told from damage. get_block.h has the order of all checks. */
+ * The header does not store the block's number in its run, but its CRC covers the number. So a
+ * block in the wrong place is refused like a damaged block. The payload CRC tells damage from a
+ * wrong prediction. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as if it stood in front, and of the header. */
+/* The CRC of the number, as 4 bytes, followed by the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -37,17 +37,17 @@ LMC_API size_t lmc_block_bound(size_t size)
 }
 
 #ifndef LMC_NO_ENCODER
-/* How a block has been coded, for its header. What is not used is 0, as decoders check. */
+/* How a block has been coded, for its header. Unused fields are 0: decoders check that. */
 typedef struct lmc__block_coding {
     unsigned layout, grouping;
     enum lmc__order order;
     int is_predicted;
     uint32_t content_crc;
     size_t payload_size; /* 0: stored */
-    int has_sum;         /* *block->sum is of the elements that the payload has */
+    int has_sum;         /* *block->sum is the sum64 of the elements in the payload */
 } lmc__block_coding;
 
-/* The header at dst, whose payload follows it already; n elements. */
+/* Writes the header to dst, behind which the payload must already be. */
 static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding, unsigned width,
                                   size_t n, const lmc__kernels *k, uint32_t number)
 {
@@ -66,15 +66,15 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
- * that of spec 5, and the conformance vectors test it: it decides which error is reported.
+/* Parses a header whose CRC was right. The order of the checks is that of spec 5, because it
+ * decides which error is reported. The conformance vectors test it.
  *
- *   1  what a later version may use (UNSUPPORTED)
- *   2  n, then the payload's size: together they bound the memory that a block can ask for
- *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
- *      or F32, with nothing else
- *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none */
+ *   1  values that a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block needs
+ *   3  which fields go together: a stored block has no order, prediction or grouping; a quantised
+ *      block has elements of 2 or 4 bytes, and no order or grouping
+ *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes (which
+ *      are not grouped) need two classes or more, and are never in a sparse block */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -107,7 +107,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. */
+/* Checks and parses the header of the block at src, of which src_size bytes are known. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {

@@ -2,13 +2,14 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * only the width. So this table is for encoders, and for computing sizes from shapes.
- * CONTRIBUTING.md says how to add one; numbers never change.
+/* The table of dtypes. Files store a tensor's dtype, but blocks only the width of their elements.
+ * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
+ * add a dtype; numbers never change.
  *
- * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
- * byte, or no sign, an order of their own would do nothing. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
+ * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
+ * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
+ * sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -26,7 +27,7 @@ static const struct {
     {"U4", 4, 1, 1, 0},      {"I2", 2, 1, 1, 0},          {"U2", 2, 1, 1, 0},
     {"C128", 128, 8, 2, 2}};
 
-/* Does not compile unless there is one row for each number. */
+/* Fails to compile unless there is one row for each number. */
 typedef char
     lmc__has_all_dtypes[sizeof lmc__dtypes / sizeof *lmc__dtypes == LMC_DTYPE_COUNT ? 1 : -1];
 
@@ -38,7 +39,7 @@ LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype)
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name)
 {
     int i;
-    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO", which no source says */
+    for (i = 1; i < LMC_DTYPE_COUNT; i++) /* not "AUTO": no source has it */
         if (name && strcmp(name, lmc__dtypes[i].name) == 0) return (enum lmc_dtype)i;
     return LMC_AUTO;
 }

@@ -11,8 +11,8 @@
 #include "codec/get_delta.h"
 #include "codec/get_quantised.h"
 
-/* Decoding a block: header, payload and content are each checked before they are used. The checks
- * in order, each with its status on failure:
+/* Decodes a block. Header, payload and content are each checked before they are used. The checks in
+ * order, each with its status on failure:
  *
  *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
  *   all of the payload is there   TRUNCATED
@@ -23,13 +23,13 @@
  *   Content_CRC                   CHECKSUM
  *   the last two, if predicted    BASE_WRONG
  *
- * A delta's payload has a CRC of its own. If that is right, a later error means a wrong prediction;
- * or a damaged file, where a snapshot is its own base. Whatever a payload says, no access leaves
- * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
- * is enough for any payload. */
+ * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
+ * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
+ * an access outside of the buffers, and time is in proportion to the number of elements. A
+ * workspace of lmc_block_workspace_size() is enough for any payload. */
 
-/* Decodes the payload of a block that is not stored. Its layout: quantised elements; or classes, if
- * there is a prediction; else plain planes. base: NULL if there is none. */
+/* Decodes the payload of a block that is not stored: quantised elements; else classes, if there is
+ * a prediction; else planes. base: the prediction, or NULL. */
 static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                         const lmc_block_info *info, const uint8_t *base,
                                         uint32_t *crc)
@@ -43,7 +43,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless that is of the same file. Overwritten bytes are put back. */
+ * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
+ * restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -60,8 +61,8 @@ static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const u
     return status;
 }
 
-/* Checks that the payload of a block with a prediction is what was written. Without the prediction
- * no more can be checked. */
+/* Checks the payload of a block with a prediction by its CRC: all that can be checked without the
+ * prediction. */
 static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *src,
                                           const lmc_block_info *info)
 {
@@ -72,9 +73,9 @@ static enum lmc_status lmc__check_payload(const lmc__kernels *k, const uint8_t *
 }
 
 /* info was read from src, which has info->encoded_size bytes; dst has room for info->size; ws is
- * large enough. streaming.sum: where the sum64 of dst goes, or NULL. base: as many bytes, or NULL.
- * If the block has no prediction, base is used only where it is dst: then a damaged block leaves
- * dst as it was. is_own: base is made of the file that the block is in. */
+ * large enough. streaming.sum gets the sum64 of dst, or is NULL. base: info->size bytes, or NULL.
+ * If the block has no prediction, base is used only if it equals dst: then a damaged block leaves
+ * dst unchanged. is_own: base comes from the same file as the block. */
 static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
                                          lmc__streaming streaming, const uint8_t *src,
                                          const lmc_block_info *info, const uint8_t *base,
@@ -83,8 +84,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     uint32_t crc = info->crc;
     const int is_joined = !info->is_stored && !info->has_prediction &&
                           src[2] >> LMC__LAYOUT_SHIFT != LMC__LAYOUT_QUANTIZED;
-    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root makes it */
-    if (sum) streaming.is_on = 0;                           /* sum is made at the end */
+    uint64_t *const sum = is_joined ? NULL : streaming.sum; /* else join_root computes it */
+    if (sum) streaming.is_on = 0;                           /* computed below, from dst */
 #ifdef LMC__COUNT_DECODED /* fuzz/fuzz_work.c looks for files that cost too much */
     LMC__COUNT_DECODED(info->size);
 #endif
@@ -119,8 +120,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* Errors of the header come before errors of the arguments that depend on it: without the header
- * the caller cannot know these. */
+/* Errors of the header come before errors of dst_cap, ws_size and prediction_size: the caller
+ * cannot know the needed sizes without the header. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)

@@ -10,29 +10,31 @@
 #include "codec/get_list.h"
 #include "codec/get_sparse.h"
 
-/* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
+/* Decodes the payload of a block with a prediction (spec 5.2), which put_delta.h writes.
  *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
  *
- * The prediction is read twice: by the kernel count_classes, for how many elements each class has
- * says how long its lists are; then by ungroup, which takes each element's residual from the list
- * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
- * place, so the output may be the prediction itself. */
+ * The prediction is read twice. First the kernel count_classes counts the elements of each class,
+ * which says how long the lists of the class are. Then the kernel ungroup takes each element's
+ * residual from the lists of its class and adds it to the prediction. It reads an element of the
+ * prediction before it writes to the same place, so the output may be the prediction itself. */
 
-/* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
- * are good until the block is done. Natural planes are sides of class 0, of n elements. */
+/* What has been decoded of a payload. Masks and sides are in the payload or on the stack, so they
+ * are valid until the block is done. Natural planes are sides of class 0, with n elements. */
 typedef struct lmc__grouped_payload {
     lmc__grouping grouping;
     size_t n_of[LMC__MAX_CLASSES];          /* elements of each class */
-    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which of them are coded; unset if none */
+    const uint8_t *masks[LMC__MAX_CLASSES]; /* sparse: which elements are coded; unset if n_of is
+                                               0 */
     int sparse;
-    uint8_t *tally; /* sparse: what count_classes has made for patch */
+    uint8_t *tally; /* sparse: a table from count_classes for the kernel patch */
     lmc__class_sides sides;
 } lmc__grouped_payload;
 
-/* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
+/* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
+ * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
+ * code. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -61,8 +63,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     return LMC_OK;
 }
 
-/* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask. */
+/* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
+ * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -84,8 +87,8 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
     return LMC_OK;
 }
 
-/* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that is wrong with the payload is found while dst is untouched. */
+/* Decodes the payload after the thresholds, then the elements. All lists are decoded before dst is
+ * written, so dst is unchanged if the payload has errors. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -111,9 +114,8 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
     return LMC_OK;
 }
 
-/* base: as many bytes as dst, which may be the same. order and header: Order and Grouping of the
- * block's header. A sparse block is done element by element, if it is sparse indeed
- * (get_sparse.h). */
+/* base: info->size bytes; may be dst. order and header: Order and Grouping of the block's header. A
+ * sparse block in which few elements are coded is decoded by get_sparse.h. */
 static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, enum lmc__order order,
                                       unsigned header, uint32_t *crc)
@@ -126,7 +128,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (g.sparse)
         LMC__TRY(lmc__get_sparse(d, dst, base, info, order, &g.grouping, g.n_of, g.tally, spare,
                                  crc, &done));
-    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* the tally is not needed */
+    if (!done) d->stack.top = spare + info->n + LMC__PAD; /* frees the tally */
     if (!done) LMC__TRY(lmc__get_grouped(d, dst, base, info, order, &g, spare, crc));
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;

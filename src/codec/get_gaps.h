@@ -5,24 +5,24 @@
 #include "kernels/types.h"
 #include "codec/workspace.h"
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
+/* Reads a mask of few ones as the gaps between them (spec 6.3), which put_gaps.h writes.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * The j-th one of the quotients, from 0, is bit number b: so there are b - j zeros up to it, which
- * is the sum of all quotients up to j. With the sum of the low parts up to there,
+ * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
+ * it, which is the sum of the quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions.
+ * and a position depends on the one before it only by two additions.
  *
- * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
- * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
- * one is less than n, so are those before. */
+ * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
+ * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
+ * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
+ * bits). So if a position is less than n, all before it are, too. */
 
-/* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
- * for what is behind the end. */
+/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
+ * end are zero. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -32,8 +32,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
- * Returns how many, or SIZE_MAX if they are more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
+ * Returns their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -51,16 +51,17 @@ static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, si
 
 typedef struct lmc__gaps {
     unsigned s, polarity;
-    size_t k, n;              /* positions in all, and what each is less than */
-    const uint8_t *low;       /* room: bytes of the payload from there on, the low parts first */
+    size_t k, n;              /* number of positions; each is less than n */
+    const uint8_t *low;       /* the low parts; room: bytes of the payload from there on */
     const uint8_t *quotients; /* size: bytes of the payload from there on */
     size_t low_size, room, size;
-    size_t j, at, bit;  /* positions done; quotients' bytes read; bit number of the last one */
-    uint64_t sum, word; /* of low parts; ones that were read but not used */
+    size_t j, at, bit;  /* positions read; bytes of quotients read; bit number of the last
+                           position's one */
+    uint64_t sum, word; /* of low parts; bits that were read but not used */
 } lmc__gaps;
 
-/* What stands before the quotients, in the payload's bytes from `in` to end, behind the mode byte
- * of a mask of n bits. mode is one of gaps. */
+/* Reads all that is before the quotients. in: behind the mode byte of a mask of n bits; end: of the
+ * payload; mode: LMC__MASK_GAPS or more. */
 static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uint8_t *end,
                                       unsigned mode, size_t n)
 {
@@ -81,18 +82,18 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* The next `count` positions, at least 1 and no more than are left. Until it returns LMC_OK they
- * may be anything. */
+/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
+ * returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
-    const lmc__gaps own = *g; /* copies, which no store can change */
+    const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
     const unsigned s = own.s;
     const uint64_t low_bits = ((uint64_t)1 << s) - 1;
     uint64_t word = own.word, sum = own.sum, position = 0;
     size_t at = own.at, j = own.j, low_at = own.j * s, i = 0;
     unsigned bit = 0;
     for (;;) {
-        const size_t first = 8 * (at - 8); /* bit number of the word's first bit, if there is one */
+        const size_t first = 8 * (at - 8); /* bit number of the word's first bit */
         while (word != 0) {
             /* a low part starts in one byte and ends in one of the next three: 7 + 21 bits */
             const uint64_t low = low_at / 8 + 4 <= own.room
@@ -121,7 +122,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
     }
 }
 
-/* When all positions are done: the end of the code, to *in. */
+/* After the last position: sets *in to the end of the gaps. */
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
@@ -130,8 +131,8 @@ static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
     return LMC_OK;
 }
 
-/* The mask of n bits, to list, of which the payload's bytes from *in on, to end, are the code
- * behind the mode byte; *in is moved behind it. */
+/* Decodes a mask of n bits to list. *in is behind the mode byte, and is moved to the end of the
+ * gaps; end: of the payload. */
 static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, unsigned mode,
                                      size_t n, uint8_t *list)
 {

@@ -6,23 +6,23 @@
 #include "codec/workspace.h"
 #include "codec/get_gaps.h"
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
- * node's children are read first, the left one and then the right one, and merged by its mask.
+/* Decodes a list of bytes (spec 6), which put_list.h writes: raw, a constant, or a tree of masks.
+ * To decode a node, its left and right child are decoded, and merged by the node's mask.
  *
- * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
- * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
- * is at most the n that is known already, because all bits behind n are checked to be zero; and the
- * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
- * Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read first checks how many bytes are left. Only two things
+ * that are read become lengths or addresses. One is the number of ones of a mask: it is at most the
+ * mask's known n, because the bits behind n must be zero. The other is the code lengths: they
+ * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
+ * a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Not usable after an error. */
+/* The state of decoding a payload. Not usable after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
-    const uint8_t *in, *end; /* of the payload: what is left */
+    const uint8_t *in, *end; /* the rest of the payload */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
+    /* If dst is the prediction: a copy of it, or the overwritten elements. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -30,8 +30,7 @@ typedef struct lmc__decoder {
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n);
 
-/* Keeps the prediction, if dst overwrites it, until lmc__decode_block knows that the elements are
- * right. */
+/* If dst is the prediction, copies it to d->kept: lmc__get_predicted may have to restore it. */
 static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint8_t *base,
                                  size_t size)
 {
@@ -42,7 +41,7 @@ static enum lmc_status lmc__keep(lmc__decoder *d, const uint8_t *dst, const uint
     return LMC_OK;
 }
 
-/* The next size bytes of the payload, or NULL if there are not so many. */
+/* Takes the next size bytes of the payload; NULL if fewer are left. */
 LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
 {
     const uint8_t *const taken = d->in;
@@ -51,17 +50,17 @@ LMC__INLINE const uint8_t *lmc__take(lmc__decoder *d, size_t size)
     return taken;
 }
 
-/* The unused bits of the last of size bytes that hold n bits are zero. */
+/* 1 if the unused bits of the last byte are zero: n bits are in size bytes. */
 LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 {
     return (n & 7) == 0 || bits[size - 1] >> (n & 7) == 0;
 }
 
-/* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
+/* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
- * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
- * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
- * behind the last one must be zero: so a mask can be written in one way only. */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -90,20 +89,20 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         lmc__tree_set_frozen(tree, (mode - 1) >> 1, (mode - 1) & 1 ? 0xFF : 0);
         LMC__TRY(lmc__get_node(d, lmc__root_of(tree, nesting + 1), list, spare, size));
-        d->stack.top = spare; /* the list stays for as long as its node needs it */
+        d->stack.top = spare; /* frees spare, not the list */
         *mask = list;
     }
     LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
-/* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
- * list is free for what they are merged to.
+/* Decodes the mask and the two sides of an inner node that is not flat. list and spare: lists of n.
+ * On return the sides are in spare, one behind the other. A nested mask is on the stack. list is
+ * free: the caller merges the sides to it.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload. */
+ * A side that is one symbol has no list, and no bytes in the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -129,12 +128,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
+/* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
- * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
- * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
- * the start of the right one, so left is made first. */
+ * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
+ * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
+ * start of the right child, so the left one is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -168,9 +167,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
- * symbols that have a code, and four bits for the length of each. The first and the last symbol
- * must have a code, or one tree could be written in many ways. */
+/* Reads the header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range
+ * of symbols that have a code, and four bits for the length of each code. The first and the last
+ * symbol must have a code, so that each tree has only one header. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -195,18 +194,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
- * of input are behind it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
+ * bytes of the payload follow it, or on the stack.
  *
- *     mode       side                   read from the payload (spec 6)
+ *     mode       side                   bytes in the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
- * stack, and root->row is the list. The planes of a block are merged on the way to the elements
- * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
- * first. */
+ * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
+ * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
+ * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -245,7 +243,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, merged. */
+/* The same, with the root merged. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -258,7 +256,7 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
     return LMC_OK;
 }
 
-/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+/* A side as a list of n bytes, for kernels that take no constants; NULL if there is no room. */
 static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
 {
     uint8_t *row;

@@ -7,23 +7,22 @@
 #include "codec/workspace.h"
 #include "codec/get_list.h"
 
-/* The payload of a block without a prediction and without classes (spec 5.1): put_planes.h
- * backwards. The rows of all planes are found or made first, then one pass (the kernel join_root)
- * puts the elements together, does the last merge of one tree on the way, and takes the CRC:
+/* Decodes the payload of a block without a prediction (spec 5.1), which put_planes.h writes. First
+ * all planes are decoded to rows. Then one pass (the kernel join_root) joins the planes to
+ * elements, does the last merge of one tree, and computes the CRC:
  *
- *     plane 0 .. w-2 ---------------------> row, often where it lies in the payload \
+ *     plane 0 .. w-2 ---------------------> row, in the payload if the plane is raw \
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
- * written as a whole.
+ * So no plane of bf16 is written to memory as a whole if the lower one is raw and the upper one a
+ * tree.
  *
- * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
- * as it was; one that only its CRC betrays does not. order: of the block's header.
+ * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
+ * unchanged, but a block whose CRC is wrong does not.
  *
- * The last tree of the block is the one that the join merges; encoders make it the top plane's.
- * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
- * rows and the spare leave a row for them (workspace.h). */
+ * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
+ * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -32,7 +31,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     lmc__merged root;
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
-    root.mask = NULL; /* there is none yet */
+    root.mask = NULL; /* no root yet */
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));

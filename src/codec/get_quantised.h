@@ -7,29 +7,29 @@
 #include "codec/quant_params.h"
 #include "codec/get_list.h"
 
-/* Decodes quantised blocks (spec/quantised.md). Their payload is
+/* Decodes quantised blocks (spec/quantised.md; terms: quant_params.h). Their payload is
  *
  *   head | table | positions, values of exceptions | scales | Low | High
  *
- * In this order it is checked: each number of the head by itself, then against the others, then the
- * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size. Only then elements are restored, and from there on
- * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Strips go through the first cache:
+ * It is checked in this order: each number of the head, then how these go together, the table, the
+ * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
+ * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
+ * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
+ * stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
- * dst may be the prediction: a strip's predictions are read before its elements are written. */
+ * dst may be the prediction: a strip's prediction is read before its elements are written. */
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
+/* The payload up to its codes. Pointers lead into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
-    uint64_t first;           /* elements of the block's first group that are in blocks before */
-    size_t n_groups;          /* 0 where elements have scales of their own */
+    uint64_t first;           /* elements of the first group that are in earlier blocks */
+    size_t n_groups;          /* 0 if scales follow from the prediction */
     uint32_t n_exceptions;
-    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    const uint8_t *positions, *values; /* of exceptions: u32 indices, ascending; elements */
 } lmc__quantized_head;
 
 /* The 32 bytes that every payload begins with:
@@ -37,7 +37,7 @@ typedef struct lmc__quantized_head {
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
+ * The limits keep Min + a symbol, and Bias + half the bits of any float, within 32 bits. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -54,21 +54,20 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
     LMC__VALID(min == 0 || min >= 0u - 65535u);
-    q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
+    q->grid.min = -(int32_t)(0u - min); /* so that no number above INT32_MAX is converted */
     q->grid.step = lmc__load32(p + 8);
     LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->n_exceptions = lmc__load32(p + 28);
-    /* Linear points have signs of their own. A table takes the place of low bits. */
+    /* Linear points are signed without Method's bit. With a table there are no low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
     LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
                    : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
     LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
-    /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
-     * 0. */
+    /* Scales follow from the prediction or are in the block; unused fields are 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
                    first_group == 0);
@@ -79,15 +78,16 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
         head->first = group_size - first_group;
         head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
-    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that the sizes in lmc__get_quantized_head fit in
+                                            size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
- * are not more groups than elements. Tables and positions ascend strictly: each can be written in
- * one way only. Table, positions and values are compared with what is left of the payload at once:
- * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
- * scales keeps every point normal and finite, whatever the symbol. */
+/* Reads the payload up to Low; spare: a list of info->n, which is enough for the scales' bytes, as
+ * there are not more groups than elements. Tables and positions ascend strictly, so that each has
+ * only one form. One check covers the sizes of table, positions and values: n_exceptions is at most
+ * n, so their sum is at most 2 * 255 + 6 * 2^21. The limits of scales keep every point normal and
+ * finite. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -121,7 +121,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
         const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
                        high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
                        scale = high << 8 | low;
-        /* A linear point is up to 2^16 scales, and must stay finite. */
+        /* A linear point is at most 2^16 scales, and must be finite. */
         LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
                    scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
         q->scales[group] = (uint16_t)scale;
@@ -129,10 +129,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
- * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
- * is more in any case (or); else a byte without it never is (and). */
+/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
+ * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
+ * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
+ * else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -147,7 +147,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
+/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -155,8 +155,8 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
     return room;
 }
 
-/* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups. */
+/* Restores all elements from checked codes; returns their CRC. base: the prediction, which may be
+ * dst; NULL if groups have scales. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -169,7 +169,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
     for (i = 0; i < info->n; i += n) {
-        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        /* A strip that is written past the caches (d->streaming) is restored in `room`: its CRC is
+         * read from there. */
         uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
         n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
@@ -183,7 +184,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
                            n);
         LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
-        /* Last, so that nothing is done to them: a NaN keeps its bits. */
+        /* Exceptions come last, so that no kernel changes them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
                (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
@@ -195,7 +196,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
     return crc;
 }
 
-/* The payload of a quantised block. base: as many bytes as dst, which may be the same; or NULL. */
+/* Decodes the payload of a quantised block. base: the prediction, which may be dst; or NULL. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -208,8 +209,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
-    /* Exceptions, too, must have codes that there are: their symbols are looked up with the
-     * rest. */
+    /* This holds for exceptions, too: their codes are looked up with the others. */
     if (head.params.table_size)
         LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
                              : high.value <= head.params.table_size);

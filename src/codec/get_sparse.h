@@ -7,30 +7,29 @@
 #include "codec/get_gaps.h"
 #include "codec/get_list.h"
 
-/* The payload of a sparse block (spec 5.2), where few elements are coded: each class's mask becomes
- * a list of numbers, and its planes a list of residuals. The kernel patch does the rest.
+/* Decodes a sparse block (spec 5.2) in which few elements are coded. Each class's mask becomes a
+ * list of indices, and its planes a list of residuals. The kernel patch does the rest.
  *
- *     mask of class c, as gaps   -> numbers of its coded elements  \
+ *     mask of class c, as gaps   -> indices of its coded elements  \
  *     planes of class c          -> residuals                       } patch: prediction -> elements
  *
- * get_delta.h merges zeros in between the coded elements of each plane, and so touches all of each
- * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
+ * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
+ * If few elements are coded, that is slower. */
 
-/* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
- * bound of their own. */
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+ * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
-/* A sparse block's coded elements. n_changed: those of each class. */
+/* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the numbers' list: where the next one goes, and its end */
+    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
- * the payload are left anywhere. */
+/* Reads the mask of a class of n elements as indices. *fits: 0 if there is no room for them; then
+ * the state of s and d is undefined. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
 {
     const size_t room = (size_t)(s->cap - s->end);
@@ -58,8 +57,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* The masks of all classes, n_of[c] > 0 elements each but for empty ones. *fits as above. Behind
- * the numbers of each class stands the mark. */
+/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
+ * with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -69,7 +68,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     if (!*fits) return LMC_OK;
     s->end = lmc__push_numbers(&d->stack, room + n_classes);
     LMC__CHECK(s->end, LMC_ERR_WORKSPACE);
-    s->cap = s->end + room; /* and a mark for each class, one by one */
+    s->cap = s->end + room; /* plus one end mark for each class so far */
     for (c = 0; c < n_classes; c++) {
         s->changes.at[c] = s->end;
         s->n_changed[c] = 0;
@@ -84,8 +83,7 @@ static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const s
     return LMC_OK;
 }
 
-/* The planes of a class, joined to residuals; spare: a list of n. What the planes took of the stack
- * is free again. */
+/* Decodes the planes of a class and joins them to residuals; spare: a list of n. */
 static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, size_t n,
                                           unsigned width, uint8_t *spare)
 {
@@ -103,9 +101,9 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     return LMC_OK;
 }
 
-/* The payload behind the thresholds. *fits: 0 if too many elements are coded; then d is as it was,
- * dst untouched, and get_delta.h does it. Otherwise as lmc__get_delta: nothing is written before
- * all of the payload has been read. */
+/* Decodes the payload after the thresholds. *fits: 0 if too many elements are coded; then d and dst
+ * are unchanged, and lmc__get_delta decodes the block. dst is written only when all of the payload
+ * was decoded. */
 static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                        const lmc_block_info *info, enum lmc__order order,
                                        const lmc__grouping *grouping, const size_t *n_of,

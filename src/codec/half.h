@@ -2,11 +2,11 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
- * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
- * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
- * could become infinity, or carry into the sign. */
+/* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
+ * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
+ * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
+ * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
     if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
@@ -20,8 +20,8 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     const unsigned sign = v >> 16 & 0x8000;
     const uint32_t magnitude = v & 0x7FFFFFFF;
     if (magnitude > 0x7F800000) return sign | 0x7E00 | (magnitude >> 13 & 0x3FF);
-    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 and more: infinity */
-    if (magnitude >= 0x38800000) /* 2^-14 and more: normal; exponents differ by 127 - 15 = 112 */
+    if (magnitude >= 0x47800000) return sign | 0x7C00; /* 2^16 or more: infinity */
+    if (magnitude >= 0x38800000) /* 2^-14 or more: normal; exponents differ by 127 - 15 = 112 */
         return sign | ((magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
     if (magnitude < 0x33000000) return sign; /* below 2^-25, half of the least subnormal */
     {

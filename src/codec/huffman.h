@@ -2,13 +2,13 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 
-/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties are decided by the
- * order of the weights: the same everywhere. */
+/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties depend only on the
+ * order of the weights: so all machines find the same lengths. */
 
 #ifndef LMC_NO_ENCODER
-/* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
- * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
- * sort (gaps by Knuth) has little left to do. No two are equal (see lmc__choose_plane). */
+/* Sorts n different numbers (see lmc__choose_plane) in descending order: counts, given in the order
+ * of their symbols. Counts of exponents rise to a peak and fall again. So taking the smaller one of
+ * both ends almost sorts them, and Shell's sort (Knuth's gaps) has little left to do. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -24,29 +24,28 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
     memcpy(v, sorted, n * sizeof *v);
 }
 
-/* Huffman code lengths, at most limit, of weights[0, n) in descending order, 2 <= n <= 256. lengths
- * come out ascending, and the codes fill the code space exactly.
+/* Huffman code lengths, at most limit, for weights[0, n) in descending order, 2 <= n <= 256.
+ * lengths are set in ascending order, and the codes fill the code space exactly.
  *
- * 1. The tree, by two queues (van Leeuwen, 1976). The two lightest nodes that have no parent get
- *    one, until one node is left. Leaves are taken from the lightest up, and parents are made in
- *    ascending order of weight, so both queues are sorted.
+ * 1. The tree, with two queues (van Leeuwen, 1976): leaves and inner nodes. The two lightest nodes
+ *    without a parent get one, until one node is left. Leaves are taken from the lightest on, and
+ *    parents are made in ascending order of weight, so both queues are sorted.
  *
- * 2. The number of codes of each length. Inner nodes are visited from the root down: in the
- *    opposite order to that in which they were made. n_of[L] counts the nodes at depth L that have
- *    not been visited. To visit a node takes one of its depth away and adds its two children.
+ * 2. The number of codes of each length. Inner nodes are visited from the root down, in the reverse
+ *    order of their making. n_of[L] counts the nodes at depth L that have not been visited.
+ *    Visiting a node removes one node of its depth and adds two children below.
  *
- * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
- *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
- *    The sum of 2^-length stays 1. There always is such a leaf: if all were at the limit, they
- *    would be 2^limit. With the limit this is not quite the best code: 0.03 % more bits in the mean
- *    where it is needed, which takes weights that grow like Fibonacci numbers.
+ * 3. The limit, as in libdeflate: if a node's children would be too deep, a leaf at the greatest
+ *    depth above them that has one gets two children instead. The sum of 2^-length stays 1. There
+ *    always is such a leaf: if all were at the limit, there would be 2^limit. The result is
+ *    slightly longer than the best limited code.
  *
- * 4. Short codes to heavy weights. */
+ * 4. The heaviest weights get the shortest codes. */
 static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
                                  unsigned limit)
 {
-    uint32_t sum[256];    /* of inner nodes, in the order they are made; node i is child n + i */
-    uint16_t parent[512]; /* of leaves and inner nodes: an inner node */
+    uint32_t sum[256];    /* of inner nodes, in the order of making; node i is child n + i */
+    uint16_t parent[512]; /* of leaves and inner nodes: an inner node's number */
     uint8_t depth[256];   /* of inner nodes */
     unsigned n_of[LMC__MAX_LENGTH + 1] = {0};
     unsigned leaf = n, next = 0, made, length, i;

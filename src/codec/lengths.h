@@ -4,26 +4,27 @@
 #include "codec/cost.h"
 #include "codec/huffman.h"
 
-/* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
- * or int8, walk to nearly each of them bit by bit. Where leaves of one length come in aligned
- * groups of 2, 4 .. 64, a group is one flat node (tree.h): up to six merges in one step.
+/* Chooses code lengths. Huffman's are the smallest. But in trees with many leaves (fp8, fp16, int8)
+ * nearly each bit of a code takes a merge. An aligned group of 2, 4 .. 64 leaves of one length is
+ * one flat node (tree.h), which replaces up to six merges.
  *
- * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
- * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
- * Neighbours in that order are alike in frequency, so it costs little. */
+ * So the symbols, sorted by descending count, are also grouped to *units* of 2, 4 .. 32, and
+ * Huffman's algorithm is run on the units. A unit of 2^D symbols at depth d is a flat node: its
+ * leaves have length d + D. This costs little, because neighbours in that order have similar
+ * counts. */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
 
-/* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
- * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
- * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
- * (Leaves of one length are in the order of their symbols in truth, so this is not exact.) */
+/* The time of a tree with n leaves: weights descend, lengths ascend, and the escape, if there is
+ * one, is last. Each leaf is counted in the largest possible flat node: 2^D leaves of one length
+ * that begin at a multiple of 2^D. This is an estimate: a real tree sorts leaves of one length by
+ * symbol. */
 static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0; /* in the code space */
+    unsigned at = 0; /* place in the code space */
     unsigned i, j, next = 0, end = 0, depth;
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
@@ -46,7 +47,7 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
     return time;
 }
 
-/* What lengths cost, with `worth` for a bit, as time. */
+/* What lengths cost, as time; worth: of a bit. */
 static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape, uint32_t worth)
 {
@@ -56,9 +57,9 @@ static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, 
     return bits * worth + lmc__tree_time(weights, lengths, n, has_escape);
 }
 
-/* Code lengths, ascending, of weights[0, n) in descending order, 2 <= n <= 256. Returns how many:
- * n, or up to a multiple of a unit more, 256 at most; weights has room for them, and is zero there.
- * With an escape, its weight is one of them, and its code shall be the last one. */
+/* Sets ascending code lengths for weights[0, n) in descending order, 2 <= n <= 256. Returns their
+ * number: n, or n rounded up to a multiple of a unit, at most 256; the weights from n on are set to
+ * 0. With has_escape one weight is the escape's, and the last code will be its code. */
 static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256], unsigned n,
                                     int has_escape, uint32_t worth)
 {

@@ -5,14 +5,15 @@
 #include "codec/huffman.h"
 #include "codec/lengths.h"
 
-/* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
- * that is known of the list are the counts of its symbols, mostly in a sample.
+/* Chooses how a list of bytes is coded (spec 6): raw, constant, or as a tree, and with which code.
+ * The choice uses only the counts of the list's symbols, mostly in a sample.
  *
- * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
- * in the last digit of log2, and the same input must give the same bytes on every machine. */
+ * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in
+ * the last digit of log2 of floats, but must write the same bytes. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
+/* log2(v) * 65536 for v >= 1, with an error of at most 8. It is linear between entries of the
+ * table. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -37,8 +38,8 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
     return (exponent << 16) + below + (((table[i + 1] - below) * fraction + 512) >> 10);
 }
 
-/* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
- * the sum of counts * log2(counts), which is below 2^45. */
+/* The order-0 entropy of counts that add up to total, in 2^-16 bits: total * log2(total) less the
+ * sum of counts * log2(counts). It is below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -61,33 +62,34 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The writer may still find that a constant is none, or that a tree
- * is too long (lmc__put_planned). */
+/* What the counts say about a list. lmc__put_planned may still find that a list is not constant, or
+ * that its tree is too long. */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
-    LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
+    LMC__CHOOSE_CONSTANT, /* all bytes were counted, and are one symbol */
     LMC__CHOOSE_TREE
 };
 
-/* A tree must save 1 / LMC__MIN_SAVING of the list, or raw is chosen: it decodes at the speed of a
+/* A tree must save 1 / LMC__MIN_SAVING of the list; else raw is chosen, which decodes as fast as a
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* Not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit for each symbol
- * but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the border count as raw, too. */
+/* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
+ * for each symbol but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the limit count as
+ * raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
- * order: count << 8 in descending order; *escaped: what of the total has no code.
+/* Returns how many symbols get a code. The rarest ones, from that rank on, are escaped. order:
+ * count << 8, descending; *escaped: how many elements of total have no code.
  *
- * For counts c of the escaped symbols with the sum S, an escape loses 8 S - (S log2 S - sum of c
- * log2 c) bits, and saves nodes and lengths. So the rarest symbols are given up while the loss is
- * at most 1/512 of a bit for each element that was counted, and 4 bits, a field of the header, for
- * each symbol. (Below: both sides in 1/512 bits.) */
+ * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
+ * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
+ * most 1/512 bit for each counted element, and 4 bits, a field of the header, for each symbol.
+ * (Below, both sides are in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -107,12 +109,12 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* The highest symbol of a short list that gets a code; all above it go to the escape, for each
- * value up to a few high ones would take 4 bits of the header. For each border, the bits are those
- * of the symbols up to it, with the others as one escape of 8 bits more. */
+/* Returns the highest symbol of a short list that gets a code. All above it are escaped: each value
+ * up to a few high ones would take 4 bits of the header. The bits for a limit are those of the
+ * symbols up to it, and of the others as one escape, with 8 bits more for each. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
-    uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
+    uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */
     uint32_t coded = 0;
     unsigned s, first = 0, last = 255;
     while (counts[first] == 0) first++;
@@ -134,9 +136,9 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
-/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted: those that would
- * have been given up, then any others, from the most frequent one on upwards, then downwards.
- * Returns how many elements that were counted have a code then. */
+/* Adds symbols that get a code behind order[0, n_kept), until there are n_wanted: first those that
+ * would have been escaped, then others, upwards from the most frequent symbol, then downwards.
+ * Returns how many counted elements have a code. */
 static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
                                 unsigned n_wanted, const uint32_t counts[256])
 {
@@ -154,23 +156,23 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
     return n_coded;
 }
 
-/* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
+/* Chooses how to code n bytes, of which `total`, a sample or all of them, were counted.
  *
- *   counts -> one symbol, all seen?          constant
- *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
- *          -> sort, give up rare symbols     what is left, and perhaps an escape
- *          -> lengths -> their cost too high raw, after all
+ *   counts -> one symbol, all counted?       constant
+ *          -> entropy too near 8 bits?       raw, like most planes of mantissas
+ *          -> sort, escape rare symbols      kept symbols, and perhaps an escape
+ *          -> lengths -> their cost too high raw
  *                     -> else                tree
  *
- * worth: of a bit, as time (cost.h). An escape is needed where symbols were given up, where the
- * list may have others than the sample, and of one symbol, for a code has two leaves at least.
- * Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the symbol makes
- * all entries of `order` different, so how they are sorted does not matter. */
+ * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
+ * have symbols that the sample does not have, and for one symbol, because a code has at least two
+ * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
 {
     uint32_t order[256]; /* count << 8 | 255 - symbol; most frequent first, then by symbol */
-    uint32_t weights[256], escaped, above = 0; /* elements without a code; those above `last` */
+    uint32_t weights[256], escaped, above = 0; /* elements without a code; elements above `last` */
     uint8_t lengths[256];
     uint64_t bits = 0;
     unsigned n_symbols = 0, n_kept, n_leaves, n_wanted, i, s;
@@ -197,21 +199,22 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     n_kept = lmc__choose_kept(order, n_symbols, total, &escaped);
     escaped += above;
     has_escape = escaped || (sampled && n_symbols < 256) || n_symbols == 1;
-    n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: with 256 kept there is no escape */
+    n_leaves = n_kept + (has_escape ? 1u : 0u); /* at most 256: there is no escape if 256 are
+                                                   kept */
     for (i = 0; i < n_kept; i++) weights[i] = order[i] >> 8;
     if (has_escape) {
         const uint32_t w = escaped ? escaped : 1;
         for (i = n_kept; i > 0 && weights[i - 1] < w; i--) weights[i] = weights[i - 1];
         weights[i] = w;
     }
-    /* At least two leaves: one symbol alone has the escape beside it. */
+    /* There are at least two leaves: with one symbol there is an escape. */
     n_wanted = lmc__choose_lengths(lengths, weights, n_leaves, has_escape, worth);
     n_kept = n_wanted - (has_escape ? 1u : 0u);
     escaped = total -
               lmc__fill_units(order, n_leaves - (has_escape ? 1u : 0u), n_symbols, n_kept, counts);
 
-    /* The escape must be the last leaf, whatever its weight. So it gets the longest code, and the
-     * symbols that are rarer than it move up; the lengths stay the same set. */
+    /* The escape must be the last leaf, so it gets the longest code, whatever its weight. Rarer
+     * symbols get the shorter codes before it; the set of lengths stays the same. */
     memset(plan->lengths, 0, sizeof plan->lengths);
     plan->first = 255;
     plan->last = 0;
@@ -224,7 +227,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The sample looks more skewed than the list is, and the code fits it: about a bit a symbol. */
+    /* The code fits the sample better than the list: that costs about a bit for each symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))

@@ -10,29 +10,28 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* Chooses how to code a block against its prediction (spec 5.2), or without it, by a sample of
- * both.
+/* Chooses whether and how to code a block against its prediction (spec 5.2), by a sample of both.
  *
- * An element is coded as its distance from the prediction, counted in floats or integers. This
- * distance depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
- * and small floats lie closer to each other. So elements are sorted into *classes*, ranges of the
- * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
+ * An element is coded as its *residual*: its distance from the prediction, counted in floats or
+ * integers. How large it is depends on the prediction's exponent, the *key*: weights change by
+ * similar absolute amounts, and small floats are closer to each other. So elements are sorted into
+ * *classes*, ranges of the key, and each class has its own trees. The decoder has the prediction,
+ * so it can compute each element's class.
  *
  * At first each key is a class; then neighbours are merged. A merge saves the headers of a class,
- * and costs bits because the two distributions differ. The size of a class is estimated from the
- * *magnitudes* of its residuals: small ones are counted one by one, others by half octaves. The
- * bits below that are noise, which no choice of classes changes. */
+ * and costs bits because the two distributions differ. The size of a class is estimated from its
+ * residuals' *magnitudes*: small residuals are counted one by one, others by half octaves. The bits
+ * within half octaves are noise, which costs the same with any classes. */
 
 #ifndef LMC_NO_ENCODER
-/* The changed elements, if they are few enough for a list. Then the block is coded from the list
- * alone. */
+/* A list of the changed elements, if they are few. Then the block is coded from this list alone. */
 typedef struct lmc__changes {
-    lmc__changed list; /* place is NULL: not listed */
+    lmc__changed list; /* place is NULL: there is no list */
     size_t n;
-    uint32_t crc; /* of all elements, if they are listed */
+    uint32_t crc; /* of all elements, if there is a list */
 } lmc__changes;
 
-/* The changed elements of a block, as a block of their own. */
+/* The changed elements of a block, as a block. */
 static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
 {
     lmc__block changed = *block;
@@ -49,27 +48,28 @@ typedef struct lmc__delta {
     enum lmc__order order;
     int sparse;    /* a mask says which elements have changed; only these are coded */
     uint64_t bits; /* that it takes, estimated */
-    size_t border; /* bytes: above that, coding without the prediction may be smaller */
+    size_t border; /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
-/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, but each one takes time
- * to decode. Levels fast and default add one if at most a fifth of the elements has changed, or if
- * that saves 1/108 of the bits. In a sparse delta each class must save 1/2048 of the bits, or 1/256
- * if the delta takes more than n / 16 bits. */
+/* More classes than lmc__effort says make deltas that are not sparse up to 2 % smaller, but each
+ * class takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the
+ * elements has changed; DEFAULT also if it saves 1/LMC__MORE_SAVING of the bits. In a sparse delta
+ * each class must save 1/2048 of the bits, or 1/256 if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
 
-/* Changes are listed if at most one element in LMC__SPARSE_ONE_IN has changed. */
+/* Changes are listed if at most n / LMC__SPARSE_ONE_IN elements have changed. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements in each run of the sample, by default. Classes that are found with 4096 elements make
- * deltas 0.1 to 0.25 % larger than with 8192. Blocks below 32768 elements have room for 2048. */
+/* Elements in each run of the sample, by default: half as many as in other samples, because this is
+ * faster and hardly makes deltas larger. Blocks below 32768 elements have room for half of
+ * these. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual, a signed number folded to 0, 1, 2 ... Each of 0 .. 15 has its own,
- * since most residuals are there. Above, each octave has two. Below 256 a table has the bucket of
- * residual / 8, which is faster than finding the octave. */
+/* The bucket of a residual, a signed number that is folded to 0, 1, 2 ... Most residuals are below
+ * 16, and each of these has its own bucket. Above, each octave has two. Below 256 the bucket comes
+ * from a table, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -85,32 +85,33 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
     return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
-/* Classes, while they are merged from one for each key to a few.
+/* Classes while they are merged, from one for each key to a few.
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
  *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
  */
 typedef struct lmc__merging {
-    lmc__key_counts *classes; /* scratch->keys: of class i */
+    lmc__key_counts *classes; /* scratch->keys: of each class */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;   /* no magnitude is higher */
-    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned last;   /* the highest magnitude */
+    int sparse;      /* all changed elements are counted, and only these are coded */
     unsigned width;  /* bytes of an element */
-    size_t n, total; /* elements of the block, and those that are counted */
-    uint64_t within; /* bits of those counted, within half octaves */
+    size_t n, total; /* elements of the block; counted elements */
+    uint64_t within; /* bits of counted residuals within half octaves */
 } lmc__merging;
 
-/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+/* Bits of a class in a sparse delta: positions of its k changed elements among its n elements,
  * their residuals, and its threshold.
  *
- * Places take n h(k / n) bits. n log n and (n - k) log (n - k) are nearly equal, and logarithms are
- * rounded. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is less than a
- * thousandth too large for k < n / 8. A mask without ones is nested three times: n / 512 bits.
+ * Positions take n h(k / n) bits, h being the binary entropy. In n log n - (n - k) log (n - k) the
+ * rounding of logarithms would matter. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2,
+ * which is less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes,
+ * and n / 512 bits for its nested mask.
  *
- * The lowest plane of the residuals is raw or a tree; the planes above are zero, except for n_high
- * elements. */
+ * The residuals' lowest plane is raw or a tree; in the planes above, only n_high elements are not
+ * zero. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
@@ -134,9 +135,9 @@ static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_cou
            (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
-/* Bits that a class of k counted takes in the whole block: its information, k log k - sum of c log
- * c over the magnitudes, times n / total; headers of 28 bytes; 6 bits for each of 40 or more
- * symbols. */
+/* Bits of a class with k counted elements, in the whole block: the entropy k log k - sum of c log c
+ * of its magnitudes' counts c, times n / total; 28 bytes for headers; 6 bits for each symbol, of
+ * which at least 40 are assumed. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -152,7 +153,7 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
 }
 
-/* Adds the counts of a class to those of another. */
+/* Adds a class's counts to those of another class. */
 static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
 {
     unsigned i;
@@ -160,7 +161,7 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
     for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
-/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+/* Bits saved by merging class c with the next class; negative if that costs bits. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     memcpy(m->merged, &m->classes[c],
@@ -169,7 +170,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. Returns the bitwise or of all residuals. */
+/* lmc__count_keys for one constant width. Returns the bitwise or of all residuals. */
 LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     lmc__key_counts *const classes = m->classes;
@@ -189,7 +190,7 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
     return all;
 }
 
-/* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
+/* Counts the residuals of a sample by key and magnitude. Returns how many residuals are zero. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
     uint64_t all;
@@ -218,8 +219,8 @@ static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
     return n_equal;
 }
 
-/* Counts all changed elements of a sparse block, instead of those of its sample. How many elements
- * each key has is still estimated by the sample. */
+/* Counts all changed elements of a sparse block, instead of those in its sample. The number of
+ * elements with each key is still estimated by the sample. */
 static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
     uint32_t n_of[256];
@@ -235,11 +236,11 @@ static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
-    m->within = 0; /* classes count it */
+    m->within = 0; /* lmc__sparse_class_bits counts them */
 }
 
-/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. */
+/* Merges class c with the next class, and moves up the classes behind. Then computes what merging c
+ * with its new neighbours would save. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
     lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
@@ -251,11 +252,11 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Finds the best way to merge a few classes to `most` or fewer, by dynamic programming. Sets
- * n_classes and their keys; returns the bits that all take then. One more class than max_classes
- * must save 1 / LMC__MORE_SAVING; in a sparse delta each class must save something.
+/* Finds the best way to merge a few classes to at most `most`, by dynamic programming. Sets
+ * n_classes and the classes' first keys; returns the bits of all. Each class above max_classes must
+ * save 1/LMC__MORE_SAVING of the bits; in a sparse delta each class must save something.
  *
- *     cost[i][j]     of one class of what was classes i .. j
+ *     cost[i][j]     of classes i .. j as one class
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
 #define LMC__FEW_CLASSES 12u
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
@@ -298,12 +299,12 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
     return best[chosen][n - 1];
 }
 
-/* Finds the best classes. m->classes: the keys of a sample, in which n_equal elements are as
- * predicted. Sets all of delta but its changes and border.
+/* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
+ * zero. Sets all of delta but its changes and border.
  *
- * Until few are left, it merges the neighbours whose merge saves most, or costs least. That takes
- * at most 255 steps; each reads LMC__MAGNITUDES counts twice, and moves the classes behind. The
- * first class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+ * Until LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most, or costs
+ * least; then it calls lmc__cut_classes. It takes at most 255 merges, of O(LMC__MAGNITUDES) each.
+ * The first class begins at key 0, so only the others have thresholds (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -342,9 +343,9 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
     delta->sparse = m->sparse && changes->n > 0;
 }
 
-/* Estimates the bits that a block of n elements takes without a prediction: the sum over its
- * planes, each as lmc__is_raw counts it, and never more than raw. rows: lists for the planes. The
- * delta's estimate uses the same sample, so their errors are similar. */
+/* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
+ * estimated as in lmc__is_raw, but at most as raw. rows: lists for the planes. The delta's estimate
+ * uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -360,8 +361,8 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction. A block of up to 8192 elements is its own sample.
- * Returns 0 if there is no room, which cannot happen (workspace.h). */
+/* Takes a sample of a block and of its prediction. A block of up to 8192 elements is its own
+ * sample. Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
@@ -382,16 +383,17 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     return 1;
 }
 
-/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most residuals
- * are zero, it is sparse: one mask says which, instead of every plane. If not, the lowest planes
- * that are noise, even with the prediction, are not grouped: that would save nothing. */
+/* For elements of 4 or 8 bytes whose changes are not listed. If most residuals are zero, the delta
+ * is sparse: one mask says which elements have changed. Else the lowest planes become natural
+ * planes, which are not grouped, if they are noise even with the prediction: grouping would save
+ * nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
                                const lmc__block *sample, size_t n_equal)
 {
     const unsigned width = sample->width;
     const lmc__grouping one = {1, 0, {0}};
     const lmc__delta_block block = {sample->base, sample->n, width, delta->order, &one};
-    lmc__classes planes; /* of the residuals, as those of a single class */
+    lmc__classes planes; /* of the residuals, as a single class */
     unsigned p;
     if (!sample->may_group || width <= 2) return;
     delta->sparse = n_equal > sample->n / 2;
@@ -405,8 +407,8 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     }
 }
 
-/* What the sample says about the prediction: it saves nothing, it saves an eighth of the size or
- * more, or both ways must be tried. put_block.h follows it.
+/* What the sample says: the prediction saves nothing (DIRECT), it saves at least an eighth (DELTA),
+ * or put_block.h must try both ways (EITHER).
  *
  *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
  *                                    DELTA   |   EITHER   |   DIRECT
@@ -415,10 +417,10 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. Both estimates come from one sample and
- * are wrong by some percent, so they decide only if they differ by an eighth. At level max both
- * ways are tried unless the delta takes less than half: so a prediction never makes a block
- * larger. */
+/* Decides whether and how to code a block against its prediction. Both estimates come from one
+ * sample and are wrong by some percent, so they decide only if they differ by an eighth. From level
+ * MAX on both ways are tried unless the delta takes less than half: so a prediction never makes a
+ * block larger. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
@@ -444,7 +446,7 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     m.n = n;
     n_equal = lmc__count_keys(&m, &sample);
     memset(changes, 0, sizeof *changes);
-    /* a sparse delta is grouped, too */
+    /* may_group: a sparse delta has Grouping, too */
     if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
         changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
                                         n, block->width);

@@ -7,13 +7,12 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
- * the top plane is counted, where there is most to gain. */
+/* Chooses how to code each plane of a block without a prediction, by a sample. From level MAX on
+ * all bytes of the top plane are counted: it saves most. */
 
 #ifndef LMC_NO_ENCODER
-/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
- * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
- * (workspace.h). */
+/* The counts of the top plane of all elements. All planes are split, which is faster than to pick
+ * the top bytes one by one. NULL if there is no room, which cannot happen (workspace.h). */
 static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
@@ -26,24 +25,23 @@ static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
     return counts;
 }
 
-/* The first part of a sample is enough for so many different bytes: the codes of more depend on
- * luck. */
+/* The first part of a sample is enough for planes with up to this number of symbols. */
 #define LMC__FIRST_PART_BELOW 32u
 
-/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
- * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters. Returns 0 as above.
+/* Chooses by as little of a sample as possible. One quarter is enough to find most raw planes, and
+ * the first part for planes of few symbols. The second part is used only if some plane needs it.
+ * The parts are halves of the sample; at level FAST quarters. Returns 0 if there is no room.
  *
- *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
+ *     split quarters 0, 1 -> count quarter 0 -> raw?  enough
  *                         -> count quarter 1 -> up to 32 symbols?  enough
  *     split quarters 2, 3 -> count both, of planes with more symbols
  *
- * A block of up to 8192 elements is all in the first quarter, and counted whole. */
+ * A block of up to 8192 elements is counted as a whole, as the first quarter. */
 static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
                                  const lmc__block *block)
 {
     const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
-                   part = sampled ? sampled / 2 : 2; /* quarters of it */
+                   part = sampled ? sampled / 2 : 2; /* quarters in each part */
     const size_t n = block->n;
     uint8_t *const top = e->stack.top;
     uint32_t(*const counts)[256] = e->scratch->counts;
@@ -77,8 +75,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. Returns 0 as
- * above. */
+/* Sets choice[p] for each plane, and e->scratch->plans[p] if that is a tree. Returns 0 as above. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;

@@ -13,31 +13,31 @@
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
 
-/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
- * smallest as far as that is known without trying everything.
+/* Encodes a block: as planes, as a delta against its prediction, or stored. It takes the smallest
+ * way, as far as estimates can tell.
  *
- * The elements may change meanwhile, for a training loop does not wait. What is written must decode
- * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
- * one pass copies the elements to planes or classes, and takes the CRC of the bytes that it has
- * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
- * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
- * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
- * is found to have changed is stored, as it is then.
+ * A program may change the elements while they are encoded (CONTRACT in lmc.h). The output must
+ * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
+ * from one reading: one pass copies the elements to planes or classes, and computes the CRC of the
+ * copied bytes. Other readings (samples, counts) are only for choices, and a choice can code any
+ * elements. The exception, a tree without an escape and a symbol that was not counted, is found
+ * when the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
+ * same. If elements are found to have changed, the block is stored.
  *
- *     lmc__encode_block      header, "stored"                      this file
- *     lmc__encode_payload    at a level, or better by one below    this file
- *     lmc__encode_at_level   which way                             this file
+ *     lmc__encode_block      header; stores a block                this file
+ *     lmc__encode_payload    the best of several levels            this file
+ *     lmc__encode_at_level   with or without the prediction        this file
  *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
  *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
  *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
  *
- * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
- * else: neither on the tier nor on the blocks before. */
+ * The bytes of a block depend only on its elements, prediction, dtype, level and number: not on the
+ * tier, and not on other blocks. */
 
 #ifndef LMC_NO_ENCODER
-/* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
- * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
- * lies at dst is overwritten all the same. */
+/* Encodes without the prediction, as planes, in at most cap bytes and fewer bytes than the
+ * elements. This and the next three functions return how the block is coded. payload_size is 0 if
+ * it does not fit; dst is overwritten even then. */
 static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
                                             const lmc__block *block)
 {
@@ -71,20 +71,15 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
     return coding;
 }
 
-/* In the smaller of two ways. A sample is asked for a verdict first, so that most blocks are coded
- * once:
+/* Encodes in the smaller of two ways. lmc__plan_delta's verdict comes first, so that most blocks
+ * are coded only once:
  *
- *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
- *   2  else without the prediction: the best so far
- *   3  then the delta in fewer bytes, unless the sample was sure that it is worth nothing, or 1
- *      has shown that it takes more than the best
+ *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
+ *   2  else without the prediction (direct)
+ *   3  then the delta in fewer bytes than 2, unless the verdict is DIRECT, or 1 has shown that the
+ *      delta takes more than 2
  *
- *     verdict    ways tried                                          the sample says
- *     DIRECT     direct                                              no base, or a useless one
- *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by that
- *     EITHER     2, 3                                                in between
- *
- * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
+ * There is only one buffer. So if 3 does not fit, 2 is encoded again. */
 static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
                                               const lmc__block *block)
 {
@@ -92,7 +87,7 @@ static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, siz
     lmc__delta delta;
     const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
     lmc__block_coding direct, by_delta;
-    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    size_t best, too_small = 0; /* the delta is known not to fit in this many bytes */
     by_delta.payload_size = 0;
     if (verdict == LMC__DELTA) {
         too_small = delta.border;
@@ -111,9 +106,9 @@ static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, siz
     return by_delta.payload_size ? by_delta : direct;
 }
 
-/* A level above the default makes most blocks smaller than the one below it does, but is not sure
- * to: a sample may be luckier than all counts. So all levels from the default on are tried in turn,
- * and the smallest stays. */
+/* A higher level makes most blocks smaller, but not all: by chance a sample may give a better
+ * choice than all counts. So all levels from the default on are tried, and the smallest result is
+ * kept. */
 static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size_t cap,
                                              const lmc__block *block)
 {
@@ -132,12 +127,12 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
         best_level = trial.level;
     }
     if (coding.payload_size || !best.payload_size) return best;
-    trial.level = best_level; /* what was tried last has overwritten it */
+    trial.level = best_level; /* a later trial has overwritten it */
     return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
-/* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
- * the first cache. */
+/* Copies the elements. Returns the CRC of the copy, taken strip by strip while it is in the first
+ * cache. */
 static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
                                     size_t size)
 {
@@ -151,7 +146,7 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
-/* job's block, stored as it is; there is room. */
+/* Stores job's block; there must be room. */
 static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
 {
     lmc__block_coding coding;
@@ -163,10 +158,9 @@ static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned widt
     job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
 }
 
-/* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
- * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
- * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
- * a block that has to be stored; a payload is only ever made as large as there is room. */
+/* Encodes job's block, but does not quantise it: the payload, then the header, which has its CRC.
+ * If no payload is smaller than the elements, they are stored. DST_TOO_SMALL: there is no room for
+ * the header, or for a block that must be stored. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
                                          size_t ws_size)
 {
@@ -198,8 +192,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     return LMC_OK;
 }
 
-/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
- * and the workspace. */
+/* For LMC_AUTO each byte counts as an element, so that any guessed width is within the limit and
+ * the workspace. */
 LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)

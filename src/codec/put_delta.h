@@ -14,34 +14,34 @@
 #include "codec/block_header.h"
 #include "codec/plan_delta.h"
 
-/* The payload of a block against its prediction (spec 5.2), as plan_delta.h has decided. One pass
- * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
- * splits them:
+/* Writes the payload of a block against its prediction (spec 5.2), as plan_delta.h has chosen. One
+ * pass over both (the kernel group) computes the residuals, sorts them into classes by the
+ * prediction, and splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
- *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
+ *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
  *     base     /                                    ...                     /  one by one
  *
- * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
- * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
- * lists of its planes. */
+ * Natural planes are not sorted, and are raw in the payload. In a sparse delta each class has a
+ * mask, in which bit i is 1 if its element i has changed, and its lists have only the changed
+ * elements. The payload is: thresholds of the classes, masks, natural planes, then class by class
+ * the lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint32_t crc;  /* of the elements that the lists are made of */
-    int is_listed; /* the changes are: then their ranks, class by class; */
+    uint32_t crc;  /* of the elements that the lists were made from */
+    int is_listed; /* from a list of changes; ones: their indices in each class */
     uint32_t *ones[LMC__MAX_CLASSES];
-    uint8_t *masks[LMC__MAX_CLASSES]; /* else, of a sparse delta, masks */
+    uint8_t *masks[LMC__MAX_CLASSES]; /* else, in a sparse delta, the masks */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
-    size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
+    size_t n_coded[LMC__MAX_CLASSES]; /* elements in the lists; the other residuals are zero */
 } lmc__grouped;
 
-/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike.
+/* Removes zero residuals from the lists of class c, and sets its mask: bit i is 1 if residual i is
+ * kept. The residuals move up in place, in all planes alike.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
@@ -58,7 +58,7 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
         uint64_t any = 0;
         unsigned bits = 0;
         for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
-        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* not the lists' slack */
         while (any) {
             const unsigned bit = lmc__lowest_bit(any) / 8;
             any &= ~((uint64_t)255 << 8 * bit);
@@ -71,8 +71,8 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
- * changed since the changes were listed. */
+/* 1 if the indices of each class ascend and are below its number of elements. Else the prediction
+ * has changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
 {
     size_t j;
@@ -85,9 +85,9 @@ static int lmc__are_ranks(const lmc__grouped *g)
     return 1;
 }
 
-/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
- * in the classes than were counted. */
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written to their place in
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then the classes have other
+ * numbers of elements than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__changes *const changes = &g->delta->changes;
@@ -109,7 +109,7 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return 1;
 }
 
-/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+/* Pushes the lists of each class, whose elements were counted. Returns 0 if there is no room, which
  * cannot happen (workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
@@ -129,8 +129,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     return 1;
 }
 
-/* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements; those that are written already come out the same. Returns 0 if there is no room. */
+/* Writes one list of a class. If its tree is longer than the list, all lists are made again from
+ * the elements; the CRC shows that they are the same. Returns 0 if there is no room, or if elements
+ * have changed. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -143,16 +144,16 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
     if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
     crc = g->crc;
-    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* they have changed */
+    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* elements have changed */
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0,
- * also if it was noticed that elements or prediction have changed.
+/* Returns the size of the payload, if that is smaller than the elements and at most cap. Returns 0
+ * if it is not, or if elements or prediction are found to have changed.
  *
- * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are. Classes without elements have neither mask nor lists, those without
- * coded elements no lists. */
+ * A first pass over the prediction counts the elements of each class, because that is the length of
+ * its lists. Classes without elements have no mask and no lists; classes without coded elements
+ * have no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -177,8 +178,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                             NULL);
     else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
-        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
-    e->out += n_natural * n;                /* delta there are none */
+        g.lists.row[0][p] = e->out + p * n; /* written to their place in the payload; there */
+    e->out += n_natural * n;                /* are no masks then */
     if (!lmc__push_classes(e, &g)) return 0;
     if (g.is_listed)
         e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,

@@ -6,21 +6,21 @@
 #include "codec/workspace.h"
 #include "codec/plan.h"
 
-/* Writing a mask of few ones as the gaps between them (spec 6.3). get_gaps.h reads it.
+/* Writes a mask of few ones as the gaps between them (spec 6.3), which get_gaps.h reads.
  *
  *     mask      0 0 0 0 0 1 0 1 0 0 0 0 0 0 0 0 0 1 0 ...
  *     gaps      5, 1, 9                    zeros before each one
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * Where bits are independent, and one in m is a one, Golomb's code of parameter m ln 2 is the best
- * code of single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
- * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
- * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
+ * If bits are independent, and one in m is a one, Golomb's code with parameter m ln 2 is the best
+ * code for single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
+ * up to 1.7 % and saves a division. Unlike a frozen tree, gaps take no bytes for nodes: only 3
+ * bytes, and the bits of each one. */
 
 #ifndef LMC_NO_ENCODER
-/* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
- * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* Chooses s for k ones in n bits. s and s + 1 cost the same if one bit in 2.08 * 2^s + 0.5 is a
+ * one, where 2.08 = 1 / ln(golden ratio) (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;
@@ -28,7 +28,7 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that the gaps of k > 0 ones take, without the mode byte. ones: their places, ascending. */
+/* Bytes of the gaps of k > 0 ones, without the mode byte. ones: their positions, ascending. */
 static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
 {
     size_t quotients = ones[0] >> s, i;

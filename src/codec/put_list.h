@@ -10,28 +10,28 @@
 #include "codec/put_gaps.h"
 #include "codec/get_gaps.h"
 
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
+/* Writes a list of bytes (spec 6), which get_list.h reads: raw, a constant, or a tree of masks.
  *
- * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
- * partition makes a mask, one bit for each element, and the lists of those that go left and right.
- * The mask is written, then the same is done to the two lists. A child's n is a count of bits in
- * its parent's mask: so nothing but masks is stored.
+ * A tree is written by partitioning. The list is mapped to ranks (tree.h). At each node, the kernel
+ * partition makes a mask, one bit for each element, and the lists of the elements that go left and
+ * right. The mask is written; then both lists are written likewise. A child's n is a number of bits
+ * in its parent's mask, so it is not stored.
  *
- * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree, and its masks may be nested in turn.
+ * The bytes of a mask in which one bit is rare can be compressed again. Then the mask is *nested*:
+ * its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of that tree
+ * may be nested, too.
  *
- * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
- * written cannot be used, and the list, which partitioning has overwritten, is gone. The same where
- * the list has a symbol without a code or an escape, since elements have changed after all of them
- * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
- * each node, so it is found where the last leaf is. */
+ * Functions here return 0 if the output would pass e->end. Then the output is useless, and the list
+ * is overwritten. They also return 0 if the list has a symbol without a code and there is no
+ * escape, because elements have changed after they were counted (put_block.h). Such a symbol's rank
+ * is above those of all leaves: it goes right at each node, and is found at the last leaf. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
- * takes n / 200 bits more than its information, about. A short mask does not reach all nodes: one
- * for eight bytes is counted. */
+/* 1 if nesting a mask probably saves bits that are worth its time (cost.h). A nested mask takes
+ * about n / 200 bits more than its entropy. A short mask does not reach all nodes: one node for
+ * eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -44,9 +44,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
- * in the logarithm from level 2 on; below, where the costs of neighbouring trees are equal
- * (spec/frozen_trees.py). */
+/* The level of the frozen tree (spec 6.4) for a mask with `rarer` rarer bits of n. From level 2 on
+ * it is the level with the nearest logarithm. The limits of levels 0 and 1 are where two trees cost
+ * the same (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -59,9 +59,9 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
     return level;
 }
 
-/* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size. The output is turned to `code`
- * meanwhile: the mask may stand in the output, and is written as it is if the code is given up. */
+/* Writes the nested code of a mask of size bytes to `code`, which has room for size bytes. Returns
+ * its size, or `size` if it would not be smaller. list and spare: lists of size. e->out is changed
+ * meanwhile, because the mask may already be there, where it stays if the code is not smaller. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -82,8 +82,8 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* A mask of n bits, `ones` of them set, to e->out; it may stand in its place already. With a mode
- * byte (lmc__has_mode) it may be nested: 0 raw; 1 + 2 * level + polarity nested. */
+/* Writes a mask of n bits, `ones` of them set, to e->out, where it may already be. With a mode byte
+ * (lmc__has_mode) it may be nested. Modes: 0 raw; 1 + 2 * level + polarity nested. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
                          size_t ones)
 {
@@ -98,7 +98,7 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
             uint8_t *const list = lmc__push_list(&e->stack, size);
             uint8_t *const spare = lmc__push_list(&e->stack, size);
             uint8_t *const code = lmc__push_list(&e->stack, size);
-            if (code) /* there always is room (workspace.h); without it, raw is correct, too */
+            if (code) /* there always is room (workspace.h); if not, raw is correct */
                 best_size =
                     lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
             if (best_size < size) {
@@ -116,13 +116,13 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
     return 1;
 }
 
-/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer: then
- * nothing else is tried if they are smaller than the mask. Also if it has few bits; then what is
- * smallest stays. */
+/* The mask of a class is written as gaps if at most one bit in 2^LMC__GAPS_RARE_SHIFT is the rarer
+ * one, and gaps are smaller than the mask. If it has at most LMC__GAPS_FEW bits, gaps are also
+ * tried, and the smallest form is kept. */
 #define LMC__GAPS_RARE_SHIFT 4u
 #define LMC__GAPS_FEW ((size_t)1 << 15)
 
-/* A mask of n bits, of the places of its k ones; or NULL if there is no room. */
+/* Makes a mask of n bits from the positions of its k ones; NULL if there is no room. */
 static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size_t n, size_t k)
 {
     uint8_t *const mask = lmc__push_list(&e->stack, (n + 7) / 8);
@@ -132,8 +132,8 @@ static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size
     return mask;
 }
 
-/* The mask of a class of n elements, k of them coded. mask or ones may be NULL, the places of the
- * ones, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
+/* Writes the mask of a class of n elements, k of them coded. ones: positions of the mask's ones.
+ * mask or ones may be NULL, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
 static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint32_t *ones, size_t n,
                                size_t k)
 {
@@ -170,11 +170,11 @@ static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint3
     return fits;
 }
 
-/* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
- * output already, and the children; left and right are the two lists, each with room for n.
+/* Writes a partitioned inner node: its mask, which may already be in the output, and its children.
+ * left and right: their two lists, each with room for n.
  *
- * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
- * right list as its spare; after it, all of left is free, and is the spare of the right child.
+ * Two buffers are enough for a whole tree. The left child overwrites its list, and its spare is the
+ * free part of `right`. Then all of `left` is free, and is the right child's spare.
  *
  *     left    |  n - n_right elements  | free         |
  *     right   |  n_right elements      | left's spare |      while the left child is coded
@@ -182,8 +182,8 @@ static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint3
  *     left    |  right's spare                        |
  *     right   |  n_right elements      | free         |      while the right child is coded
  *
- * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
- * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
+ * Kernels may write LMC__PAD bytes behind a list. Behind the left child's elements is free room,
+ * and behind its spare is the slack of `right`. */
 static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
@@ -193,15 +193,15 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* The last leaf of a tree that has neither an escape nor a code for each byte is among the node's:
- * what has no code is there, if there is anything. */
+/* 1 if the node has the tree's last leaf, and the tree has neither an escape nor a code for each
+ * byte. Symbols without a code are in that node. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
            tree->n_leaves < 256;
 }
 
-/* Ranks of leaves only. */
+/* 1 if the list has only ranks of leaves. */
 static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
 {
     size_t i;
@@ -210,23 +210,22 @@ static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
     return highest < tree->n_leaves;
 }
 
-/* The node's list says nothing: all of it is one symbol, which is known. */
+/* 1 if the node's list is known without reading it: all of it is one symbol. */
 LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 {
     return lmc__is_one_symbol(tree, node) && !lmc__may_have_uncoded(tree, node);
 }
 
-/* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
+/* Writes a node of e->scratch->trees[node.nesting]. list: ranks of its n elements, overwritten;
  * spare: a list of n.
  *
- * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
- * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
- * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
- * Only where that would pass the end, the mask goes to the stack first: nested it may fit. A list
- * is not wanted where a child is one symbol.
+ * The cases of spec 6.2: no elements, or one symbol: no bytes; the escape: ranks are mapped back to
+ * bytes; a flat node: bit planes; else a mask and two children. The partition writes the mask to
+ * its place in the output. Only if it does not fit there, the mask is made on the stack: nested it
+ * may fit. A child that is one symbol needs no list.
  *
- * Recursion is 15 deep at most in each of up to three trees. Time is n for each level of the tree,
- * so at most 15 n; for a skewed list little more than n. */
+ * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
+ * tree, so at most 15 n; for skewed lists little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -258,7 +257,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     children = lmc__get_children(tree, node);
     mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
     mask = e->out + mode_size;
-    if (mode_size + row > room) { /* it may yet fit if it is nested */
+    if (mode_size + row > room) { /* it may fit if it is nested */
         if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
     }
     n_right = e->k->partition(mask, lmc__is_known(tree, children.left) ? NULL : list,
@@ -269,8 +268,8 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
     return fits;
 }
 
-/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
- * bits for the length of each, then of the escape. */
+/* Writes the header of a tree (spec 6.1): mode byte, range of symbols that have a code, and four
+ * bits for the length of each code, then of the escape. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -291,7 +290,7 @@ static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
     return 1;
 }
 
-/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
+/* Makes the tree of a plan, with ranks. Returns 0 if the plan is no tree, which cannot happen. */
 static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
 {
     if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
@@ -301,7 +300,7 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten. */
+/* Writes a list of n bytes as a tree, with mode byte. The lists row and spare are overwritten. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
@@ -311,8 +310,8 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
     return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
 }
 
-/* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
+/* The same for a plane whose root the kernel split_root has already partitioned by the ranks of
+ * e->scratch->root_tree, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -343,15 +342,14 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
- * plan, which is made from a sample. Nothing is written, but the row is in pieces: the caller makes
- * it again from the elements, and writes it by lmc__put_raw. */
+/* Results of lmc__put_planned. SPOILED: the tree is longer than the list, because the plan comes
+ * from a sample. e->out is unchanged, but the row is overwritten: the caller makes it again from
+ * the elements, and writes it by lmc__put_raw. */
 enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
-/* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
+/* Writes a list of n bytes as its plan says. The lists row and spare are overwritten. root: as for
  * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
- * That a list is constant is looked into, for it may be a guess, or have changed; the tree of one
- * symbol has an escape. */
+ * Whether a list really is constant is checked: a sample may be wrong, or elements have changed. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -373,8 +371,8 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 }
 
 #ifndef LMC_NO_QUANTIZE
-/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists; sample: as for lmc__choose_list. */
+/* Writes a list of n > 0 bytes in the best way, without changing row. work and spare are lists;
+ * sample: as quarters of lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, unsigned sample)
 {

@@ -11,30 +11,30 @@
 #include "codec/block_header.h"
 #include "codec/plan_planes.h"
 
-/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
- * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
- * of the top plane's tree on the way, while its bytes are in registers:
+/* Writes the payload of a block without a prediction (spec 5.1): its planes, one after another. One
+ * pass over the elements (the kernel split_root) splits them, computes their CRC, and does the
+ * first partition of the top plane's tree while its bytes are in registers:
  *
  *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
- * The leading planes that stay raw are written by the split where they will stand in the payload.
- * With bf16 that is all but the exponent. */
+ * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
+ * are all but the exponents. */
 
 #ifndef LMC_NO_ENCODER
-/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
- * that was in vain (LMC__PUT_SPOILED) all are split once more. */
+/* The planes of a block, and all that is needed to make them again: coding a plane overwrites its
+ * row, and if its tree was too long (LMC__PUT_SPOILED), all planes are split once more. */
 typedef struct lmc__split_block {
     const lmc__block *block;
     lmc__planes planes;
-    lmc__parted root;    /* the top plane's tree, begun */
-    uint8_t *root_spare; /* where its right list is: the spare of its left one */
+    lmc__parted root;    /* of the top plane's tree */
+    uint8_t *root_spare; /* its right list, and the left list's spare */
     int has_root;
 } lmc__split_block;
 
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
- * the elements only. */
+/* Splits all planes and partitions the root; returns the CRC. It may be called again at any time,
+ * because it only reads the elements. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -43,10 +43,9 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
                          block->n, block->width, block->own, block->sum);
 }
 
-/* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
- * happen (workspace.h). */
+/* Lets the split begin the top plane's tree, unless its root is flat, or the plane may be constant.
+ * The plane's row becomes the left list; the plane itself is then never written. Returns 0 if there
+ * is no room, which cannot happen (workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -71,9 +70,9 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
 }
 
 /* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
- * and at most cap; else 0. *crc: of the elements that the payload has.
+ * and at most cap; else 0. *crc: of the elements in the payload.
  *
- *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   1  choose by a sample; if all planes are raw, give up: a stored block is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
  *   4  code the planes one by one, in the order of the payload */
@@ -86,7 +85,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     enum lmc__choice choice[8];
     lmc__split_block split;
-    unsigned p, n_leading = 0; /* raw planes before the first other one */
+    unsigned p, n_leading = 0; /* raw planes before the first other plane */
 
     if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
     while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
@@ -111,8 +110,8 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
         put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
                                split.planes.row[p], is_root ? split.root_spare : spare, n);
         if (put == LMC__PUT_SPOILED) {
-            if (p == top) split.has_root = 0;                      /* now its row is wanted */
-            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
+            if (p == top) split.has_root = 0;                      /* now its row is needed */
+            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* changed elements */
             put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
         }
         if (put == LMC__PUT_NO_ROOM) return 0;

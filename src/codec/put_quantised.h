@@ -11,26 +11,26 @@
 #include "codec/put_delta.h"
 #include "codec/put_block.h"
 
-/* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
- * payload:
+/* Encodes quantised blocks (spec/quantised.md; terms: quant_params.h), strip by strip.
+ * get_quantised.h shows the payload.
  *
  *   elements --> symbols --> restored elements --> CRC
  *                   |
- *                   +--> High, Low; exceptions have zero's code there, and are set aside
+ *                   +--> High, Low; exceptions have the code of zero, and are stored separately
  *
- * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * as decoders make them. */
+ * Block CRCs, fingerprints and later predictions use the restored elements, which are computed as
+ * in decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* Elements of a tensor on their way through a quantiser. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
-    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
+    uint64_t first;        /* index of the first element in its tensor; groups count from index 0 */
     size_t n;
 } lmc__quant_source;
 
-/* n of them from number i on. */
+/* n of its elements, from element i on. */
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
@@ -40,9 +40,9 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
     return part;
 }
 
-/* The symbols of n F32 elements at x, of which some may be LMC__EXCEPTION; returns how many are.
- * s: their predictions, used with is_predicted only. If not each symbol has a code, it becomes the
- * nearest that has. */
+/* Finds the symbols of n F32 elements at x; returns how many are LMC__EXCEPTION. s: their
+ * predictions, used only with is_predicted. With a table, each symbol becomes the nearest one with
+ * a code. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -60,12 +60,12 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
     return exceptions;
 }
 
-/* A strip's symbols, and what decoding will give, at dst, which may be the source. Returns the
- * number of exceptions, which stay as they are: symbols tells where. With is_recovered all that is
- * not on a point is one.
+/* Finds a strip's symbols, and writes the restored elements to dst, which may be the source.
+ * Returns the number of exceptions, which are unchanged; their symbol is LMC__EXCEPTION. With
+ * is_recovered each element that is not a point is an exception.
  *
- * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
- * these round to the same. Hence a writer may be given elements that were quantised in place. */
+ * A second call changes nothing: restored elements are points, or BF16 that are rounded points, and
+ * have the same symbols. So a writer may get elements that were quantised in place. */
 static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *in, uint16_t *symbols, uint8_t *dst)
 {
@@ -89,7 +89,7 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
     return exceptions;
 }
 
-/* Where exceptions are gathered, in the payload itself:
+/* Exceptions are collected in the payload:
  *
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
@@ -100,9 +100,9 @@ typedef struct lmc__exceptions {
     size_t n, max;
 } lmc__exceptions;
 
-/* Those of a strip of n elements, of which i is the first in the block; in its symbols they become
- * zeros. Returns 0 if there is no room. Strips come in order, so positions ascend. elements: where
- * the strip was restored to. */
+/* Adds the exceptions of a strip: n elements from the block's element i on. Their symbols become 0.
+ * Returns 0 if there is no room. Strips come in order, so positions ascend. elements: the restored
+ * strip. */
 static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uint8_t *elements,
                                unsigned width, size_t i, size_t n)
 {
@@ -117,10 +117,10 @@ static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uin
     return 1;
 }
 
-/* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
- * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
- * The elements and the prediction may change meanwhile (put_block.h): a strip of the prediction is
- * copied first. */
+/* Makes codes, exceptions and CRC of all elements; content gets the restored elements. Returns 0 if
+ * the exceptions do not fit; content and CRC are complete even then, because the block is then
+ * stored. Elements and prediction may change meanwhile (put_block.h), so each strip of the
+ * prediction is copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
@@ -147,9 +147,9 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it without its entry 0. Fields that do not apply are 0.
- * The first group is what is left of the group in which the block begins. get_quantised.h has the
- * offsets as a table. */
+/* Writes the payload's head, and behind it the table without entry 0. Unused fields are 0.
+ * First_Group is the number of elements from the block's start to the end of a group.
+ * get_quantised.h lists the offsets. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -175,8 +175,8 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
         lmc__store16(dst + LMC__QUANTIZED_HEADER + 2 * i, q->table[i + 1]);
 }
 
-/* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. Returns 0 if there is no room. */
+/* Writes the scales of the groups of n elements from `first` on: a list of their low bytes, and a
+ * list of their high bytes. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
@@ -194,12 +194,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
- * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
- * does not fit in cap.
+/* Writes the payload of a quantised block and returns its size; 0 if it is not smaller than the
+ * elements, or does not fit in cap. content: a list that gets the restored elements, even if 0 is
+ * returned.
  *
- * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
- * then each list is coded by itself, from a copy (lmc__put_list): codes are never made again. */
+ * One pass over the elements puts codes to `high` and `low`, and exceptions to the payload. Then
+ * lmc__put_list codes a copy of each list, so that codes need not be made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -231,13 +231,13 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
- * coded without loss instead: the same tensor may have been quantised before, to predict another
- * one, and a reader must get the elements that this gave. *content: these, in the workspace; not
- * set where the block was coded without loss.
+/* Encodes job's block quantised; or, if that is not smaller, stores its restored elements. It must
+ * not store the original elements: the caller may already have quantised this tensor to predict
+ * another tensor, and a reader must get the same elements. *content: the restored elements, in the
+ * workspace; not set if the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and what is coded is exactly they; where
- * that does not fit, they are coded without loss. */
+ * With is_recovered the elements were quantised before, and are coded exactly; if that does not
+ * fit, they are coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -260,7 +260,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
     if (q->is_recovered && coding.payload_size == 0) {
-        lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
+        lmc__job lossless = *job; /* src is not in the workspace, which is used again */
         enum lmc_status status;
         lossless.base = NULL;
         lossless.dtype = q->width == 2 ? LMC_BF16 : LMC_F32;

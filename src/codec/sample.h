@@ -7,11 +7,11 @@
 #include "codec/plan.h"
 
 #ifndef LMC_NO_ENCODER
-/* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
- * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
- * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
- * the next, or all runs of a matrix whose rows have a power of two elements would lie in the same
- * columns. It is the same for every block of a size: bytes depend on the input only. */
+/* Samples of blocks, for the encoder's choices. A block of up to 8192 elements is its own sample.
+ * Other blocks are cut into 128 equal *steps*, and each step gives a *run* of 64 neighbours,
+ * because a cache line is fetched as a whole. The place of a run in its step varies: else all runs
+ * of a matrix whose rows have a power of two elements would be in the same columns. The places
+ * depend only on the block's size, so that bytes depend only on the input. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -23,11 +23,11 @@ typedef struct lmc__block {
     unsigned width;
     enum lmc__order order, own; /* of residuals, and by themselves (see dtypes.h) */
     enum lmc_level level;
-    uint64_t *sum; /* gets the sum64 of the elements, if they are coded in planes; or NULL */
-    int may_group; /* against a prediction, by classes or sparse: not in files without a base */
+    uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
+    int may_group; /* 1: Grouping need not be 0 (see is_ungrouped in job.h) */
 } lmc__block;
 
-/* What follows of the dtype. */
+/* Sets what follows from src and the dtype. */
 static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, enum lmc_dtype dtype)
 {
     memset(block, 0, sizeof *block);
@@ -38,26 +38,25 @@ static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, e
     block->own = lmc__order_of(dtype, 1);
 }
 
-/* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
- * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
+/* The element where run i of the sample starts, for n > 8192. Runs are numbered so that each
+ * quarter of them is a sample of the whole block: steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
  *
  *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
  *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
  *
- * A run starts at most `free` elements behind its step's begin, so it does not leave it. */
+ * A run starts at most `free` elements behind its step's start, so it ends in the same step. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
-    /* step times 2^32 over the golden ratio: the top bits of its multiples are spread evenly
-     * (Knuth, vol. 3, 6.4) */
+    /* step * 2^32 / golden ratio: the top bits of such multiples are spread evenly (Knuth, vol. 3,
+     * 6.4) */
     const uint64_t fraction = step * 2654435769u >> 16,
                    free = n / LMC__SAMPLE_RUNS - LMC__SAMPLE_RUN;
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Copies quarters [first, last) of the sample of n > 8192 elements at src, of each of its runs
- * `run` elements, to dst, one behind another. Runs are fetched ahead, at most the 32 of a quarter:
- * they lie where no hardware expects them. */
+/* Copies quarters [first, last) of the sample of n > 8192 elements at src to dst, `run` elements of
+ * each run. Runs are prefetched, because the hardware does not expect their places. */
 #define LMC__SAMPLE_AHEAD 16u
 static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
                              unsigned first, unsigned last)
@@ -77,14 +76,14 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
     }
 }
 
-/* The planes of a sample. The caller owns its lists, and pops them when they are counted. */
+/* The planes of a sample. The caller pops its lists from the stack when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
-    uint8_t *room;      /* for its elements, where they are not the block's */
-    size_t n;           /* elements of them */
+    uint8_t *room;      /* for its elements; NULL if they are the block's */
+    size_t n;           /* its elements */
 } lmc__sample;
 
-/* Lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
+/* Pushes lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
  * (workspace.h). */
 static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
@@ -94,7 +93,7 @@ static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsi
     return 1;
 }
 
-/* A sample of a block of n elements. Returns 0 as above. */
+/* Pushes the lists for a sample of a block of n elements. Returns 0 as above. */
 static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
     sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
@@ -104,8 +103,8 @@ static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, uns
 }
 
 /* Splits quarters [first, last) of the sample of n elements at src into its planes: run i goes to
- * elements [64 i, 64 i + 64) of each list. Returns how many elements that are. Where the sample is
- * the whole block, all of it belongs to the first quarter. */
+ * elements [64 i, 64 i + 64) of each list. Returns the number of elements. If the sample is the
+ * whole block, all of it is the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
                                unsigned last, const uint8_t *src, size_t n, unsigned width,
                                enum lmc__order own)
@@ -132,8 +131,8 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
     return counts;
 }
 
-/* How to code a list of n bytes: by some quarters of a sample of it, gathered to one place, or with
- * 0 by all of it. For lists that have no sample of their own. */
+/* Chooses how to code a list of n bytes, by the given number of quarters of a sample of the list;
+ * with 0 by all of it. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
@@ -150,13 +149,13 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
-        choice = LMC__CHOOSE_RAW; /* a short list, by the size of the tree's header */
+        choice = LMC__CHOOSE_RAW; /* because of the tree's header, if the list is short */
     return choice;
 }
 
-/* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
- * order: bits per byte, in 1/1024. A plane is taken for 128 bits more than its entropy, and for raw
- * at most, so that the luck of all but incompressible planes does not decide. UINT64_MAX if there
+/* The order-0 entropy of planes of size bytes, split with this width and order, estimated by a
+ * sample: bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most
+ * as raw, so that chance does not decide between planes that hardly compress. UINT64_MAX if there
  * is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
@@ -175,9 +174,9 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
     return (bits << 10) / (total * width);
 }
 
-/* LMC_AUTO: sets the width and the orders whose planes have the least order-0 information, in a
- * sample; bytes before. More is chosen only if it is better by a 128th, for a wrong guess costs
- * more than a missed one gains. The order of integers is tried of the best width only. */
+/* For LMC_AUTO: sets the width and orders whose planes have the least order-0 entropy in a sample.
+ * A larger width is chosen only if it is better by a 128th, because a wrong guess costs more than a
+ * missed one. The order of integers is tried only for the best width. */
 static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};

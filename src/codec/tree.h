@@ -2,20 +2,19 @@
 #include "base/platform.h"
 #include "base/wire_block.h"
 
-/* The tree of a mask tree (spec 6.1, 6.2): canonical codes, and what its nodes own.
+/* The tree of a list (spec 6.1, 6.2): canonical Huffman codes, and the leaves of each node.
  *
- * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
- * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
- * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
- * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
- * As the leaves are in order of length, one number for each length says where they start; no node
- * is stored anywhere.
+ * Leaves are numbered in the order of their codes: by length, then by symbol. The last leaf may be
+ * the escape, which stands for all symbols without a code. The *code space* has 2^15 places; the
+ * share of leaf i is the next 2^(15 - length[i]) of them. The shares fill the space exactly. So the
+ * start of a leaf's share, in binary, is the path from the root to the leaf: 0 is left, 1 is right.
+ * The share of a node at depth d is an aligned range of 2^(15 - d) places, and so a range of
+ * leaves. As leaves are sorted by length, the first leaf and place of each length describe the
+ * tree; nodes are not stored.
  *
- * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
- * without a code have the ranks from the escape's on, each another one, so that they can be mapped
- * back.
+ * A *rank* is the number of a symbol's leaf. The encoder first maps a list to ranks. An element
+ * then goes left at a node if its rank is below the right child's first leaf. Symbols without a
+ * code have different ranks, from the escape's on, so that they can be mapped back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -23,19 +22,18 @@
  *                0 /           \ 1                       ranks   0 2 0 0 4 0 1 0
  *                 A    depth 1: leaves [1, 5)            mask    0 1 0 0 1 0 1 0   = 52 hex
  *                      flat, 4 = 2^2 of equal depth
- *                      /     |     |     \               ranks of the right child's: 2 4 1
+ *                      /     |     |     \               ranks in the right child: 2 4 1
  *                     B      C     D      E              less 1, in two bits: 01 11 00
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
- * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
- * elements of the flat node are the ones of the root's mask. */
+ * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
+ * the flat node are the ones of the root's mask. */
 
-/* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
- * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
- * numbers. */
+/* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
+ * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
+ * on are the best codes if bits are one with probability 2^-(1 + level / 2). Levels 0 and 1 are
+ * fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -49,7 +47,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: by their ones, then by value. */
+/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -66,30 +64,31 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
- * 2^15. */
+/* Entry 16 of first and start is the end: n_leaves and 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: their share of the code space of 2^15 */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
     uint8_t length[256];                 /* of leaf i */
-    uint8_t symbol[256];                 /* of leaf i; from the escape's on: all other symbols */
+    uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
+                                            code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
+ * masks. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
-    unsigned first_leaf, end_leaf; /* it owns leaves [first_leaf, end_leaf) */
+    unsigned first_leaf, end_leaf; /* its leaves: [first_leaf, end_leaf) */
 } lmc__node;
 
 typedef struct lmc__children {
     lmc__node left, right;
 } lmc__children;
 
-/* From counts[L], the number of leaves of length L: first, start and length. */
+/* Sets first, start, length and n_leaves. counts[L]: number of leaves of length L. */
 static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX_LENGTH + 1])
 {
     unsigned length, leaf = 0, start = 0;
@@ -105,8 +104,8 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
     tree->n_leaves = leaf;
 }
 
-/* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. */
+/* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
+ * of shorter lengths, and those of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -133,15 +132,16 @@ static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
     return children;
 }
 
-/* 1 if all elements of the node are one symbol: it takes no bytes and needs no list. */
+/* 1 if all elements of the node are one symbol: it has no bytes in the payload and needs no
+ * list. */
 LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf - node.first_leaf == 1 && node.first_leaf != tree->escape;
 }
 
-/* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
- * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
+/* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
+ * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
+ * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -151,15 +151,16 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
+ * already at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
 #ifndef LMC_NO_ENCODER
-/* Of a tree whose leaves have symbols: those of the ranks from the escape's on, and the ranks. */
+/* For a tree whose leaves have symbols: sets the symbols from the escape's rank on, and all
+ * ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -172,8 +173,8 @@ static void lmc__tree_set_ranks(lmc__tree *tree)
 }
 #endif
 
-/* The frozen tree of a level; without ranks, which only encoders need. Its symbols are the bytes of
- * a mask, exclusive-or flip: 0xFF for masks of mostly ones. */
+/* Makes the frozen tree of a level, without ranks. flip is 0xFF for masks of mostly ones, else
+ * 0. */
 static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 {
     unsigned counts[LMC__MAX_LENGTH + 1], i;
@@ -184,11 +185,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
- * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
- * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
- * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
- * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
+/* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
+ * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
+ * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
+ * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
+ * of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {

@@ -17,8 +17,8 @@
 #include "gpu/cuda_open.h"
 #include "gpu/cuda_plan.h"
 
-/* Fingerprints of what is on the device; and a base that is there: for the reader one file whose
- * tensors lie side by side, for the GPU their addresses. */
+/* Fingerprints of tensors on the device; and a base on the device. The reader sees it as one file
+ * whose tensors are side by side; for the GPU it is their addresses. */
 
 /* -- memory, once it is needed -- */
 
@@ -28,7 +28,7 @@ static enum lmc_status lmc__cuda_reserve(lmc_cuda *c, lmc__cu_address *address, 
     return LMC_OK;
 }
 
-/* For sums, too. */
+/* The table is used for sums, too. */
 static enum lmc_status lmc__reserve_table(lmc_cuda *c, lmc__cuda_half *h)
 {
     const size_t size = LMC__CUDA_MAX_JOBS * (sizeof *h->table + sizeof *h->status);
@@ -49,7 +49,7 @@ static lmc__cu_address lmc__address_of(const void *p, uint64_t offset)
 
 /* -- sums -- */
 
-/* What sums.cu knows as SumPiece and Sums. */
+/* These are SumPiece and Sums in sums.cu. */
 typedef struct lmc__gpu_piece {
     uint64_t at;
     uint32_t size, reserved;
@@ -60,7 +60,7 @@ typedef struct lmc__gpu_sums {
 } lmc__gpu_sums;
 #define LMC__GPU_SUMS_SHARED (256 * 8 + 5 * 256 * 4)
 
-/* Where pieces are put, and their sums behind them: in the table of the first half. */
+/* The pieces, and behind them their sums, are in the memory of the first half's table. */
 static lmc__gpu_piece *lmc__gpu_pieces(const lmc_cuda *c)
 {
     return (lmc__gpu_piece *)(void *)c->halves[0].table;
@@ -70,7 +70,7 @@ static lmc__gpu_sums *lmc__gpu_sums_of(lmc__gpu_piece *rows)
     return (lmc__gpu_sums *)(void *)(rows + LMC__CUDA_MAX_JOBS);
 }
 
-/* Sums of n pieces, whose places are in the table of the first half, to its place behind them. */
+/* Computes the sums of the n pieces there, and stores them behind the pieces. */
 static enum lmc_status lmc__sum_on_gpu(lmc_cuda *c, const lmc__gpu_piece *rows, lmc__gpu_sums *sums,
                                        uint32_t n)
 {
@@ -125,7 +125,7 @@ static const lmc_file *lmc__get_cuda_file(void *user, size_t file_number)
     return &((const lmc_cuda_base *)user)->file;
 }
 
-/* The tensor that has that byte of the file, which has it. */
+/* The number of the tensor that has that byte of the file; there must be one. */
 static size_t lmc__find_cuda_tensor(const lmc_cuda_base *b, uint64_t offset)
 {
     const lmc_tensor *const tensors = b->file.tensors;
@@ -139,7 +139,7 @@ static lmc__cu_address lmc__base_address(const lmc_cuda_base *b, uint64_t offset
     return lmc__cuda_places(&b->data)[i].start + (offset - b->file.tensors[i].offset);
 }
 
-/* lmc_base.read, in any thread: no message is written. */
+/* lmc_base.read. It may run in any thread, so it writes no message. */
 static enum lmc_status lmc__read_cuda_base(void *user, size_t file_number, uint64_t offset,
                                            void *dst, size_t size)
 {
@@ -173,7 +173,7 @@ static const lmc_cuda_base *lmc__cuda_base_of(const lmc_cuda *c, const lmc_reade
     return b->cuda->device == c->device ? b : NULL;
 }
 
-/* Whether some of its tensors lie there. */
+/* Whether a tensor of the base overlaps these bytes. */
 static int lmc__has_address(const lmc_cuda_base *b, uint64_t start, uint64_t size)
 {
     const lmc__cuda_place *const places = lmc__cuda_places(&b->sorted);
@@ -221,7 +221,7 @@ static enum lmc_status lmc__take_cuda_tensors(lmc_cuda_base *b, const lmc_tensor
 /* Within the context. */
 static enum lmc_status lmc__identify_on_gpu(lmc_cuda *c, lmc_cuda_base *b)
 {
-    lmc__digester planner, taker; /* as lmc__cuda_walk */
+    lmc__digester planner, taker; /* two, as lmc__cuda_walk is used (cuda_read.h) */
     lmc__piece piece;
     lmc__gpu_piece *rows;
     uint32_t i, n;
@@ -318,8 +318,8 @@ static const lmc_tensor *lmc__find_streamed(const lmc_reader *r, const lmc__stre
     return &t[i];
 }
 
-/* What predicts blocks [from, end) of the run, in bytes of its stream, is where they will be, if
- * their tensors are read to those of their names. */
+/* Whether the blocks at bytes [from, end) of the run's stream are predicted by the very bytes that
+ * they replace, if tensors are read to the base's tensors of the same names. */
 static int lmc__are_blocks_in_place(const lmc_reader *r, const lmc__run *run, uint64_t from,
                                     uint64_t end)
 {

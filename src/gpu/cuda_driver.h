@@ -1,8 +1,8 @@
 #pragma once
 #include "base/platform.h"
 
-/* What is used of libcuda and NVRTC, declared as their headers do; no header of CUDA is needed. All
- * of these functions are there since CUDA 11.2. */
+/* The functions of libcuda and NVRTC that are used, declared as in their headers, so no header of
+ * CUDA is needed. CUDA has all of them since 11.2. */
 
 #ifdef _WIN32
 #define LMC__CUDA_CALL __stdcall
@@ -60,7 +60,7 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(cuEventRecord, (lmc__cu_event event, lmc__cu_stream stream))                                 \
     X(cuEventSynchronize, (lmc__cu_event event))
 
-/* The same of NVRTC; all return an nvrtcResult, 0 on success. */
+/* The same for NVRTC; all return an nvrtcResult, 0 on success. */
 #define LMC__NVRTC_FUNCTIONS(X)                                                                    \
     X(nvrtcVersion, (int *major, int *minor))                                                      \
     X(nvrtcCreateProgram, (lmc__nvrtc_program * program, const char *source, const char *name,     \
@@ -73,8 +73,8 @@ typedef struct lmc__nvrtc_program_ *lmc__nvrtc_program;
     X(nvrtcGetCUBINSize, (lmc__nvrtc_program program, size_t *size))                               \
     X(nvrtcGetCUBIN, (lmc__nvrtc_program program, char *cubin))
 
-/* CUresult; CUdevice_attribute; CUfunction_attribute; flags of events: no timing; of streams: it
- * does not wait for the default stream. */
+/* Numbers of CUresult, CUdevice_attribute and CUfunction_attribute; flags of events (no timing) and
+ * of streams (not waiting for the default stream). */
 enum {
     LMC__CU_OUT_OF_MEMORY = 2,
     LMC__CU_MULTIPROCESSORS = 16,

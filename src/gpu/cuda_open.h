@@ -32,7 +32,7 @@
  * Everything that is made is in struct lmc_cuda, zero until then; lmc_cuda_close frees what is not
  * zero. So a failed open is closed like any other. */
 
-/* Half of the memory that waves of blocks take turns with (cuda_wave.h). */
+/* One of the two halves of memory that waves of blocks use in turn (cuda_wave.h). */
 typedef struct lmc__cuda_half {
     lmc__buffer jobs, pieces, ranges; /* lmc__cuda_job, ..._piece, ..._range */
     /* pinned: packed bytes as they are read; the table of the kernels, and their statuses */
@@ -40,7 +40,7 @@ typedef struct lmc__cuda_half {
     lmc__gpu_block *table;
     uint32_t *status;
     /* the same on the device, statuses behind the table; decoded blocks and gathered predictions,
-     * once some are needed */
+     * allocated when needed */
     lmc__cu_address gpu_packed, gpu_table, gpu_out, gpu_base;
     lmc__cu_event copied, decoded;
     size_t packed_cap;            /* of packed, without LMC__GPU_PAD */
@@ -55,27 +55,27 @@ struct lmc_cuda {
     lmc__cu_device device;
     lmc__cu_context context;
     lmc__cu_module module;
-    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has not its shared memory, */
-    uint32_t shared[LMC__GPU_KERNELS];          /* of which a group gets so much */
+    lmc__cu_function kernels[LMC__GPU_KERNELS]; /* NULL: the device has too little shared memory */
+    uint32_t shared[LMC__GPU_KERNELS];          /* bytes of it for a group */
     lmc__cu_function sums, headers;             /* of sums.cu */
     unsigned n_multiprocessors;
-    lmc__cu_stream own;     /* copies to the device, and of pieces on it */
-    lmc__cu_event started;  /* in the caller's stream: what was there before */
+    lmc__cu_stream own;     /* for copies to the device, and of pieces within it */
+    lmc__cu_event started;  /* in the caller's stream, behind its earlier work */
     lmc__cu_address tables; /* lmc__gpu_tables */
     lmc__cu_address scratch;
     uint64_t scratch_size;
-    /* Decoded and packed bytes of a wave, at most: what memory of the device is allocated for. 0:
-     * none is. */
+    /* The most decoded and packed bytes of a wave, for which device memory is allocated. 0: none
+     * is. */
     size_t half_size, packed_cap;
     lmc__cuda_half halves[2];
-    /* lmc__cuda_span, of the call at hand; for blocks that the reader decodes; sizes and sums */
+    /* lmc__cuda_span of the current call; blocks that the reader decodes */
     lmc__buffer spans, host;
-    size_t next_span; /* what is planned next: in that span, from that byte of its stream on */
+    size_t next_span; /* the next to be planned: in that span, from that byte of its stream on */
     uint64_t next_at;
-    lmc__cu_stream stream; /* the caller's, of the call at hand */
-    lmc__cu_address given; /* 0, or on the device that part of the LMC file */
+    lmc__cu_stream stream; /* the caller's, in the current call */
+    lmc__cu_address given; /* 0, or the address of a part of the LMC file */
     uint64_t given_at, given_size;
-    uint8_t is_passed[LMC__GPU_KERNELS]; /* leaves most blocks, in this call: it is not tried */
+    uint8_t is_passed[LMC__GPU_KERNELS]; /* it left most blocks in this call: not tried again */
     lmc_cuda_counts counts;
     char message[768];
 };
@@ -92,13 +92,13 @@ lmc__cuda_fail(lmc_cuda *c, enum lmc_status status, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(c->message, sizeof c->message, format, arguments);
     va_end(arguments);
-    /* one line, though names are those of the file, and what NVRTC says has many */
+    /* one line, though names of a file may have line ends, and NVRTC's log has many lines */
     for (p = c->message; *p; p++)
         if ((uint8_t)*p < 0x20 || *p == 0x7F) *p = ' ';
     return status;
 }
 
-/* Memory of the host, and wrong arguments, where the status says it all. */
+/* For errors without a message of their own, as of host memory and arguments: the status's text. */
 static enum lmc_status lmc__cuda_note(lmc_cuda *c, enum lmc_status status)
 {
     return status == LMC_OK || c->message[0]
@@ -124,10 +124,10 @@ static enum lmc_status lmc__cuda_check(lmc_cuda *c, int error, const char *funct
                           function, (unsigned)c->options.device, name, text);
 }
 
-/* Calls a function of the driver, and returns from the caller's if it fails. */
+/* Calls a function of the driver, and returns from the calling function if it fails. */
 #define LMC__CUDA(c, name, arguments) LMC__TRY(lmc__cuda_check(c, (c)->f.name arguments, #name))
 
-/* Around whatever uses the device: the caller's context stays what it was. */
+/* Called around all use of the device, so that the caller's context stays the same. */
 static enum lmc_status lmc__cuda_enter(lmc_cuda *c)
 {
     LMC__CUDA(c, cuCtxPushCurrent_v2, (c->context));
@@ -140,7 +140,7 @@ static void lmc__cuda_leave(lmc_cuda *c)
 }
 
 /* -- libraries --
- * They stay open: the driver has threads, and things to do when the process ends. */
+ * The libraries stay open: the driver has threads, and things to do when the process ends. */
 
 #ifdef _WIN32
 static void *lmc__open_library(const char *path) { return (void *)LoadLibraryA(path); }
@@ -161,8 +161,8 @@ static void lmc__find_symbol(void *library, const char *name, void *pointer)
     memcpy(pointer, &found, sizeof found);
 }
 
-/* The first of the names that the system finds, or path, if there is one. what: its name, and where
- * to get it. */
+/* Opens path if there is one, else the first of the names that the system finds. what: for the
+ * message, where to get it. */
 LMC__COLD static enum lmc_status lmc__find_library(lmc_cuda *c, void **library, const char *path,
                                                    const char *const *names, const char *what)
 {
@@ -244,8 +244,8 @@ static void lmc__make_key(lmc__cuda_code *code)
     lmc__sha256_finish(&sha, code->key);
 }
 
-/* What a file of the cache begins with: a mark, and the SHA-256 of the key and the cubin, which is
- * the rest. So neither a damaged file nor another one is taken for it. */
+/* A file of the cache begins with a mark and the SHA-256 of the key and the cubin; the cubin
+ * follows. So neither a damaged file nor another one is used. */
 #define LMC__CUBIN_MARK "LMC cubin 1\n\0\0\0\0"
 #define LMC__CUBIN_HEAD (16 + 32)
 
@@ -276,7 +276,7 @@ static enum lmc_status lmc__cache_path(const lmc_cuda *c, const lmc__cuda_code *
 /* A cubin has a few hundred KB. */
 #define LMC__MAX_CUBIN ((size_t)64 << 20)
 
-/* The cubin of the cache, if it is there and right. code->cubin has the head in front of it. */
+/* Reads the cubin from the cache, if it is there and right. code->cubin begins with the head. */
 LMC__COLD static enum lmc_status lmc__read_cache(lmc__cuda_code *code, const char *path)
 {
     uint8_t hash[32];
@@ -299,7 +299,7 @@ LMC__COLD static enum lmc_status lmc__read_cache(lmc__cuda_code *code, const cha
     return memcmp(hash, code->cubin.data + 16, 32) == 0 ? LMC_OK : LMC_ERR_NOT_FOUND;
 }
 
-/* The file appears whole or not at all. That it cannot be written is no error. */
+/* The file appears whole or not at all. If it cannot be written, that is no error. */
 LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *code,
                                        const char *path)
 {
@@ -316,7 +316,7 @@ LMC__COLD static void lmc__write_cache(const lmc_cuda *c, const lmc__cuda_code *
             is_whole = fwrite(code->cubin.data, 1, code->cubin.size, file) == code->cubin.size;
             is_whole &= fclose(file) == 0;
 #ifdef _WIN32
-            if (is_whole) (void)remove(path); /* rename() replaces nothing there */
+            if (is_whole) (void)remove(path); /* rename() does not replace files there */
 #endif
             if (!is_whole || rename((const char *)part.data, path) != 0)
                 (void)remove((const char *)part.data);
@@ -372,7 +372,7 @@ LMC__COLD static enum lmc_status lmc__compile_cubin(lmc_cuda *c, lmc__cuda_code 
     return LMC_OK;
 }
 
-/* A cubin of the cache that the driver refuses is made anew, too. */
+/* If the driver refuses a cubin of the cache, it is compiled again, too. */
 LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *code,
                                                    lmc__buffer *path)
 {
@@ -396,8 +396,8 @@ LMC__COLD static enum lmc_status lmc__load_kernels(lmc_cuda *c, lmc__cuda_code *
     return LMC_OK;
 }
 
-/* The kernels that this device can run. Several may be of one function, which is then allowed the
- * most of them. */
+/* Finds the kernels that this device can run. Several may use one function, which is then allowed
+ * the largest shared memory of these. */
 LMC__COLD static enum lmc_status lmc__find_gpu_kernels(lmc_cuda *c)
 {
     int most = 0, i, k;
@@ -517,7 +517,7 @@ static void lmc__free_on_gpu(lmc_cuda *c, lmc__cu_address *address)
     *address = 0;
 }
 
-/* Within the context; nothing is on the way. */
+/* Within the context, while no work is pending. */
 static void lmc__free_staging(lmc_cuda *c)
 {
     unsigned i;
@@ -548,7 +548,7 @@ LMC__COLD static void lmc__free_half(lmc_cuda *c, lmc__cuda_half *h)
     if (h->decoded) (void)c->f.cuEventDestroy_v2(h->decoded);
 }
 
-/* What CUDA says on the way out helps nobody. */
+/* Errors of CUDA are ignored here: the caller could do nothing about them. */
 LMC__COLD LMC_API void lmc_cuda_close(lmc_cuda *c)
 {
     unsigned i;

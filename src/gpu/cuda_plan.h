@@ -28,7 +28,7 @@
 typedef struct lmc__cuda_span {
     size_t stream;
     uint64_t start, end; /* within the stream */
-    int is_in_place;     /* what predicts it may be where it goes: no block is decoded there */
+    int is_in_place;     /* its prediction may be at its dst: no block is decoded there */
     lmc_cuda_part part;
 } lmc__cuda_span;
 
@@ -45,7 +45,7 @@ typedef struct lmc__cuda_job {
     int kernel;       /* its number, or LMC__GPU_CPU */
     int is_staged;    /* out is in gpu_out: pieces are copied from there */
     int is_by_reader; /* its prediction is not on the device: the reader decodes it */
-    uint32_t status;  /* as kernels say it */
+    uint32_t status;  /* as kernels set it */
 } lmc__cuda_job;
 
 typedef struct lmc__cuda_piece {
@@ -59,18 +59,18 @@ typedef struct lmc__cuda_range {
     enum lmc_status status;
 } lmc__cuda_range;
 
-/* Blocks of a wave, and so the size of its table. */
+/* The most blocks of a wave, and so the size of its table. */
 #define LMC__CUDA_MAX_JOBS ((size_t)16384)
-/* Packed bytes of a wave may be more than its decoded ones: by headers, and gaps. Those of deltas
- * are far less. */
+/* Packed bytes of a wave may be more than its decoded ones, because of headers and gaps. In deltas
+ * they are far fewer. */
 #define LMC__CUDA_MAX_PACKED ((size_t)64 << 20)
 #define LMC__CUDA_PACKED_MORE ((size_t)1 << 20)
-/* With a wave of less, starting it takes as long as what it does. */
+/* A smaller wave takes as long to start as to decode. */
 #define LMC__CUDA_MIN_WAVE ((uint64_t)64 << 20)
-/* What a wave takes of the device, at most, for each of its bytes: twice packed, decoded, and
- * predicted ones, and scratch of three (lmc__gpu_scratch_size). A quarter of what is free. */
+/* At most a quarter of the free device memory is used. For each byte of a wave that is: in two
+ * halves a packed, a decoded and a predicted byte, and scratch of three (lmc__gpu_scratch_size). */
 #define LMC__CUDA_FREE_SHARE ((uint64_t)(4 * (2 + 2 + 2 + 3)))
-/* What lies between two runs is read with them, if it is so short. */
+/* A gap between two blocks is read with them if it is at most this long. */
 #define LMC__CUDA_MAX_GAP 4096u
 /* Outputs of a wave begin at multiples of this. */
 #define LMC__CUDA_ALIGN ((size_t)256)
@@ -100,7 +100,7 @@ static lmc__cuda_range *lmc__cuda_range_at(const lmc__cuda_half *h, size_t i)
 
 /* -- messages -- */
 
-/* What happened to bytes of a file, from `offset` on; job: their block, or NULL. */
+/* Makes the message for bytes of a file, from `offset` on; job: their block, or NULL. */
 LMC__COLD static enum lmc_status lmc__cuda_fail_at(lmc_cuda *c, const lmc_reader *r,
                                                    uint64_t file_number, uint64_t offset,
                                                    const lmc__cuda_job *job, enum lmc_status status)
@@ -143,7 +143,7 @@ static int lmc__overlap(uint64_t a, uint64_t b, uint64_t size)
     return a < b ? b - a < size : a - b < size;
 }
 
-/* Begins a call. */
+/* Begins a call: makes spans of the parts. */
 static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const lmc_cuda_part *parts,
                                        size_t n)
 {
@@ -188,7 +188,8 @@ static enum lmc_status lmc__take_parts(lmc_cuda *c, const lmc_reader *r, const l
 
 /* -- waves -- */
 
-/* The largest block of what is wanted, and how many bytes are, with the rest of their blocks. */
+/* *largest: the largest block with wanted bytes; *total: wanted bytes and the rest of their
+ * blocks. */
 static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *largest,
                                uint64_t *total)
 {
@@ -209,8 +210,8 @@ static void lmc__measure_spans(const lmc_cuda *c, const lmc_reader *r, size_t *l
     }
 }
 
-/* How large waves are. A block is decoded by one group of threads; so a wave is to have a block for
- * each group that runs at the same time, or a multiple of that. Nothing is on the way. */
+/* Chooses the size of waves. One group of threads decodes a block, so a wave should have a block
+ * for each group that runs at the same time, or a multiple of that. No work may be pending. */
 static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
 {
     const unsigned n_groups = c->n_multiprocessors * lmc__gpu_kernels[LMC__GPU_ANY].groups;
@@ -234,7 +235,7 @@ static enum lmc_status lmc__choose_wave_size(lmc_cuda *c, const lmc_reader *r)
     return LMC_OK;
 }
 
-/* Packed bytes of a block go behind the others of the wave. */
+/* Adds a block's packed bytes behind the others of the wave. */
 static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place *place, size_t *at)
 {
     const size_t n = h->ranges.size / sizeof(lmc__cuda_range);
@@ -255,8 +256,8 @@ static enum lmc_status lmc__add_range(lmc__cuda_half *h, const lmc__block_place 
     return lmc__append(&h->ranges, &range, sizeof range);
 }
 
-/* The parts that want bytes of the block, which ends at `end` of its stream. Goes on to what is
- * wanted behind it. */
+/* Adds a piece for each part that needs bytes of the block, which ends at `end` of its stream;
+ * next_span and next_at move behind it. */
 static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda_job *job,
                                        uint64_t end)
 {
@@ -272,7 +273,7 @@ static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda
         LMC__TRY(lmc__append(&h->pieces, &piece, sizeof piece));
         job->n_pieces++;
         c->next_at += piece.size;
-        if (c->next_at < span->end) break; /* it goes on behind the block */
+        if (c->next_at < span->end) break; /* the span continues behind the block */
         if (++c->next_span == lmc__count_spans(c)) break;
         c->next_at = span[1].start;
         if (span[1].stream != stream) break;
@@ -280,7 +281,7 @@ static enum lmc_status lmc__add_pieces(lmc_cuda *c, lmc__cuda_half *h, lmc__cuda
     return LMC_OK;
 }
 
-/* The block that is wanted next, if the wave has room for it; *is_full: 1 if not. */
+/* Adds the block that is wanted next, if the wave has room for it; *is_full: 1 if not. */
 static enum lmc_status lmc__cuda_plan_block(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                             int *is_full)
 {

@@ -13,22 +13,22 @@
 #include "gpu/cuda_base.h"
 #include "gpu/cuda_wave.h"
 
-/* lmc_cuda_read: waves in turns, then the fingerprints of what is whole. */
+/* lmc_cuda_read: waves, in each half in turn, then the fingerprints of whole tensors and files. */
 
 /* -- fingerprints -- */
 
 /* Goes through the leaves of all tensors that lie whole in a part, and of whole files, span by
- * span. Two of these make the same pieces: one plans a batch of sums, the other one takes them. */
+ * span. Two walks make the same pieces: one plans a batch of sums, the other takes the results. */
 typedef struct lmc__cuda_walk {
     size_t next_span;
-    uint64_t at, end; /* of the file of the span at hand */
+    uint64_t at, end; /* in the file of the current span */
     const lmc__cuda_span *span;
-    int is_file;   /* all of the file: it has a CRC, too */
-    lmc_file file; /* only those tensors */
+    int is_file;   /* the span is a whole file, which has a CRC, too */
+    lmc_file file; /* with only these tensors */
     lmc__digester digester;
 } lmc__cuda_walk;
 
-/* Where nothing is to be checked, at is end. */
+/* If nothing is to be checked, at becomes end. */
 static void lmc__begin_walk(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc__cuda_span *const span = lmc__span_at(c, w->next_span++);
@@ -66,7 +66,7 @@ static int lmc__walk_on(const lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *
     return 1;
 }
 
-/* All pieces of a span were absorbed. */
+/* Compares fingerprints, when all pieces of a span were absorbed. */
 static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__cuda_walk *w)
 {
     const lmc_cuda_part *const part = &w->span->part;
@@ -85,7 +85,7 @@ static enum lmc_status lmc__confirm_span(lmc_cuda *c, const lmc_reader *r, lmc__
     return LMC_OK;
 }
 
-/* The next piece, whose sums are known. */
+/* Absorbs the sums of the next piece. */
 static enum lmc_status lmc__absorb_sums(lmc_cuda *c, lmc_reader *r, lmc__cuda_walk *w,
                                         const lmc__gpu_sums *sums)
 {
@@ -144,7 +144,7 @@ static enum lmc_status lmc__read_waves(lmc_cuda *c, lmc_reader *r)
     return r->options.skip_fingerprints || !last ? LMC_OK : lmc__check_whole(c, r);
 }
 
-/* c->given is set. */
+/* c->given must be set. */
 LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
                                                  const lmc_cuda_part *parts, size_t n, void *stream)
 {
@@ -166,7 +166,7 @@ LMC__COLD static enum lmc_status lmc__read_parts(lmc_cuda *c, lmc_reader *r,
     }
     LMC__TRY(lmc__cuda_enter(c));
     status = lmc__cuda_note(c, lmc__read_waves(c, r));
-    /* after an error nothing may be on its way to memory that the caller frees */
+    /* after an error no copy may still write to memory that the caller frees */
     if (status != LMC_OK) {
         (void)c->f.cuStreamSynchronize(c->own);
         (void)c->f.cuStreamSynchronize(c->stream);

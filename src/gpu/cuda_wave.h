@@ -17,21 +17,21 @@
 #include "gpu/cuda_plan.h"
 #include "gpu/cuda_base.h"
 
-/* A wave of blocks: what the host, the link and the GPU do with it. Two waves are on the way, each
- * in its half of the memory:
+/* What the host, the link and the GPU do with a wave of blocks. Two waves are in work at a time,
+ * each in its half of the memory:
  *
  *     host       | read 0 |          | read 1 |       | look at 0 | read 2 |     | look at 1 | ...
  *     own                  | copy 0 |          | copy 1 |    pieces of 0 | copy 2 |
  *     stream                         | decode 0         | decode 1      |         | decode 2 ...
  *
- * The host waits for `decoded` of a half before it looks at its statuses, and looks at them before
- * it fills the half again. `own` copies pieces of a wave before it copies the next one into that
- * half, and `stream` waits for `copied` before it decodes. So nothing is overwritten that somebody
- * still reads.
+ * The host waits for the event `decoded` of a half before it looks at its statuses, and does that
+ * before it fills the half again. The stream `own` copies a wave's pieces before it copies the next
+ * wave into that half; `stream` waits for the event `copied` before it decodes. So nothing is
+ * overwritten while it is still read.
  *
  *     status of a block     OK         its pieces may be copied
- *                           NOT_HERE   kernel.next tries it; behind the last, the CPU
- *                           others     the CPU, whose word it is */
+ *                           NOT_HERE   kernel.next tries it; after the last kernel, the CPU
+ *                           others     the CPU decodes it, and gives the status */
 
 /* -- memory, once it is needed -- */
 
@@ -68,7 +68,7 @@ static void lmc__read_range_task(void *arg, size_t index, unsigned worker)
     range->status = lmc__read_at(x->r, range->at, x->h->packed + range->packed_at, range->size);
 }
 
-/* Several workers may read at once if the caller says so: then long ranges are cut. */
+/* If the caller allows it, several workers read at once: then longer ranges are cut. */
 #define LMC__CUDA_READ_SIZE ((size_t)1 << 20)
 
 static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
@@ -100,7 +100,7 @@ static enum lmc_status lmc__read_ranges(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
     return LMC_OK;
 }
 
-/* Where the device has the packed bytes of a block. */
+/* The device address of a block's packed bytes. */
 static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *r,
                                            const lmc__cuda_half *h, const lmc__cuda_job *job)
 {
@@ -108,8 +108,9 @@ static lmc__cu_address lmc__packed_address(const lmc_cuda *c, const lmc_reader *
                     : h->gpu_packed + job->packed_at;
 }
 
-/* The headers of blocks whose packed bytes were given: a kernel gathers them, in the memory of the
- * half's table, which is free until then. Addresses stand in front, headers behind all of them. */
+/* Gets the headers of blocks whose packed bytes are on the device already: a kernel gathers them in
+ * the memory of the half's table, which is not used yet. All addresses are there, then all
+ * headers. */
 static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h)
 {
     const size_t n = lmc__count_cuda_jobs(h), size = n * LMC_BLOCK_HEADER_SIZE;
@@ -142,10 +143,10 @@ static enum lmc_status lmc__fetch_headers(lmc_cuda *c, const lmc_reader *r, lmc_
     return LMC_OK;
 }
 
-/* -- what is known of a block now that its header is there -- */
+/* -- blocks, when their headers are there -- */
 
-/* Copies bytes [from, to) of the stream, as the parts of the block's pieces have them as their
- * base, to gpu_base; *left: how many of them no part has. */
+/* Copies bytes [from, to) of the stream from the bases of the block's parts to gpu_base; *left: how
+ * many of them no part has. */
 static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const lmc__cuda_job *job,
                                           uint64_t from, uint64_t to, uint64_t *left)
 {
@@ -166,7 +167,7 @@ static enum lmc_status lmc__gather_pieces(lmc_cuda *c, lmc__cuda_half *h, const 
     return LMC_OK;
 }
 
-/* Where the base on the device has byte `at` of a segment that has one. */
+/* The address, in the base on the device, of what predicts byte `at` of segment s. */
 static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader *r,
                                             const lmc__run *run, const lmc__segment *s, uint64_t at)
 {
@@ -174,9 +175,9 @@ static lmc__cu_address lmc__segment_address(const lmc_cuda *c, const lmc_reader 
                              lmc__locate(&r->origin, run, s, at - s->start).start);
 }
 
-/* Where the prediction of a block is, on the device: where its part, or the base, has it; or
- * gathered of several places, and zeros where a segment has none. Not all of it is there:
- * is_by_reader. */
+/* Finds the prediction of a block on the device: in the base of its part or of the reader; or
+ * gathered from several places, with zeros for segments without a base. If some of it is not on the
+ * device, is_by_reader is set. */
 static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *r,
                                                  const lmc__run *run, lmc__cuda_half *h,
                                                  lmc__cuda_job *job)
@@ -217,7 +218,7 @@ static enum lmc_status lmc__cuda_find_prediction(lmc_cuda *c, const lmc_reader *
     return LMC_OK;
 }
 
-/* The kernel to try first: one that the device can run. */
+/* The first kernel to try, from this one on, that the device can run. */
 static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
 {
     while (kernel != LMC__GPU_CPU && (!c->kernels[kernel] || c->is_passed[kernel]))
@@ -225,8 +226,8 @@ static int lmc__usable_kernel(const lmc_cuda *c, int kernel)
     return kernel;
 }
 
-/* Checks the header as the reader does, and decides who decodes the block, and where to. A block
- * that is one piece goes straight to its part, unless that has the base there. */
+/* Checks the header as the reader does, and decides what decodes the block, and to where. A block
+ * that is one piece is decoded directly to its part, unless the part has its base there. */
 static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                         lmc__cuda_job *job)
 {
@@ -252,7 +253,7 @@ static enum lmc_status lmc__prepare_job(lmc_cuda *c, lmc_reader *r, lmc__cuda_ha
 
 /* -- decoding -- */
 
-/* Scratch for n groups; for less, if it would be more than LMC__CUDA_MAX_SCRATCH. */
+/* Scratch for n groups; for fewer, if it would be more than LMC__CUDA_MAX_SCRATCH. */
 #define LMC__CUDA_MAX_SCRATCH(c) (8 * (uint64_t)(c)->half_size)
 
 static enum lmc_status lmc__reserve_scratch(lmc_cuda *c, uint64_t size_of_group, unsigned *n)
@@ -298,7 +299,7 @@ static enum lmc_status lmc__launch(lmc_cuda *c, lmc__cuda_half *h, int kernel, s
     return LMC_OK;
 }
 
-/* Whether a kernel is to do the block in this turn. */
+/* Whether this kernel has to decode the block in this turn. */
 static int lmc__is_for(const lmc__cuda_job *job, int kernel)
 {
     return job->kernel == kernel && job->status == LMC__GPU_NOT_HERE;
@@ -314,8 +315,8 @@ static uint32_t lmc__block_flags(const lmc_reader *r, const lmc__cuda_job *job)
     return flags;
 }
 
-/* Starts the kernels of all blocks that are not decoded yet and have one: a table, sorted by
- * kernels; when `decoded` has come, statuses are there. *n: how many blocks. */
+/* Starts the kernels for all blocks that are not decoded yet and have a kernel; the table is sorted
+ * by kernels. After the event `decoded` the statuses are there. *n: how many blocks. */
 static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r, lmc__cuda_half *h,
                                                size_t *n)
 {
@@ -358,7 +359,7 @@ static enum lmc_status lmc__decode_wave_on_gpu(lmc_cuda *c, const lmc_reader *r,
     return LMC_OK;
 }
 
-/* Reads a planned wave, and starts its way through the GPU. */
+/* Reads a planned wave, and starts decoding it on the GPU. */
 static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
 {
     size_t i, n;
@@ -377,7 +378,7 @@ static enum lmc_status lmc__start_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_hal
 
 /* -- the CPU -- */
 
-/* Copies of the host's pageable memory, or to it, done when this returns. */
+/* Copies from pageable memory of the host, and to it, which are complete on return. */
 static enum lmc_status lmc__copy_out(lmc_cuda *c, lmc__cu_address dst, const void *src, size_t size)
 {
     LMC__CUDA(c, cuMemcpyHtoDAsync_v2, (dst, src, size, c->own));
@@ -391,8 +392,8 @@ static enum lmc_status lmc__copy_back(lmc_cuda *c, void *dst, lmc__cu_address sr
     return LMC_OK;
 }
 
-/* Blocks whose prediction only the reader has: neighbours are read at once, as far as they are of
- * one part. *i: the first; then the first behind them. */
+/* Decodes blocks whose prediction only the reader has; neighbours of one part are read at once. *i:
+ * the first; then the first behind them. */
 static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h,
                                              size_t *i)
 {
@@ -431,8 +432,8 @@ static enum lmc_status lmc__decode_by_reader(lmc_cuda *c, lmc_reader *r, lmc__cu
     return LMC_OK;
 }
 
-/* Blocks of the wave from number *i on that the CPU decodes, as many as make a wave of the CPU; *i:
- * the first behind them. */
+/* Decodes blocks of the wave, from number *i on, on the CPU, as many as fit in a wave of the CPU.
+ * *i becomes the first behind them. */
 static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h, size_t *i)
 {
     lmc__coder *const coder = r->coder;
@@ -492,9 +493,9 @@ static enum lmc_status lmc__decode_on_cpu(lmc_cuda *c, lmc_reader *r, lmc__cuda_
 
 /* -- statuses -- */
 
-/* Waits for the kernels, and takes their word for blocks that they have decoded; those that a
- * kernel leaves go to its next one. *n: how many there are for it. A kernel that leaves most of its
- * blocks is not tried again in this call. */
+/* Waits for the kernels, and takes the statuses of their blocks. Blocks that a kernel leaves go to
+ * its next one; *n: how many. A kernel that leaves most of its blocks is not tried again in this
+ * call. */
 static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t *n)
 {
     size_t n_done[LMC__GPU_KERNELS], n_left[LMC__GPU_KERNELS], i;
@@ -525,7 +526,7 @@ static enum lmc_status lmc__take_statuses(lmc_cuda *c, lmc__cuda_half *h, size_t
     return LMC_OK;
 }
 
-/* Ends a wave that was started: whatever its blocks take, and then their pieces. */
+/* Ends a wave that was started: decodes the blocks that are left, then copies the pieces. */
 static enum lmc_status lmc__finish_wave(lmc_cuda *c, lmc_reader *r, lmc__cuda_half *h)
 {
     size_t i, k, n;

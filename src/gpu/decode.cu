@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: MIT
- * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, by the shim of
+ * Decodes blocks of LMC on a GPU. Experimental: it has run on a CPU only, with the shim of
  * tests/gpu. Numbers of sections and rules are those of spec/lmc-format.md. CUDA C++ without any
  * include, so that NVRTC takes it as it is. kernels.h says what a host must know.
  *
  *     lmc_decode_planes   blocks of up to 65,536 elements of 1, 2 or 4 bytes without a prediction;
  *                         the masks of their trees are in shared memory
- *     lmc_decode_any      all others but quantised ones: any size, classes, sparse blocks; masks
- *                         and lists are in scratch memory. Template parameter WIDE
+ *     lmc_decode_any      all others except quantised ones: any size, classes, sparse blocks; masks
+ *                         and lists are in scratch memory. The template parameter WIDE is true
  *
- * One group of threads decodes a block:
+ * A group of threads (a thread block of CUDA) decodes a block:
  *
- *   1  The first warp reads the payload. It walks each tree in pre-order, for where a node starts
- *      depends on the number of ones of all masks before. Masks become aligned words, with a rank
- *      for each 64 bits: how many ones are before them. All warps help with large ones.
+ *   1  The first warp reads the payload. It walks each tree in pre-order, because the place of a
+ *      node depends on the ones of all masks before it. Masks become aligned words, with a rank
+ *      for each 64 bits: how many ones are before them. All warps help with large masks.
  *   2  A list is cut into chunks of neighbouring elements. Ranks are monotone, so a chunk is a
- *      range of each node. A thread for each border of chunks follows it down the tree.
- *   3  A warp makes the bytes of a chunk alone, from the deepest nodes up: a lane merges 8 bytes
- *      of a node at a time. Rare subtrees are walked down element by element instead.
- *   4  Planes become elements, whose CRC is taken on the way: a state for each lane, which steps
- *      from one row of the warp to the next.
+ *      range of each node. For each border between chunks a thread follows it down the tree.
+ *   3  One warp makes all bytes of a chunk, from the deepest nodes up: a lane merges 8 bytes of a
+ *      node at a time. Rare subtrees are walked down element by element instead.
+ *   4  Planes become elements. Their CRC is computed at the same time: each lane has a state,
+ *      which steps from one row of the warp to the next.
  *
  * Safety. Nothing of a payload becomes an address or a count before it was checked, as in
  * src/codec/get_list.h: the number of ones of a mask is at most its n, because bits behind n are
- * zero, and a tree of code lengths fills its space exactly. Every loop that waits for the payload
- * takes something of it, or ends by a bound that was checked. After an error the first warp says
- * so, and all threads still reach the same barriers. */
+ * zero, and a tree of code lengths fills its space exactly. Every loop over the payload consumes a
+ * part of it, or ends at a bound that was checked. After an error the first warp sets a status, and
+ * all threads still reach the same barriers. */
 #ifdef LMC_ON_CPU
 #include "cuda_on_cpu.h"
 #define SHARED_MEMORY() (cpu::shared_memory)
@@ -44,7 +44,7 @@ extern __shared__ uint4 lmc_shared_memory[];
 #define BARRIER() asm volatile("bar.sync 0;" ::: "memory")
 #define LMC_COUNT(i, n) ((void)0)
 #define WHY(text) ((void)0)
-#define ROLLED _Pragma("unroll 1") /* code that is rolled out costs more than it gains: size */
+#define ROLLED _Pragma("unroll 1") /* the size of unrolled code costs more than it gains */
 #define UNROLLED _Pragma("unroll")
 static __device__ __forceinline__ u32 dynamic_shared_size()
 {
@@ -67,14 +67,14 @@ enum : u32 {
     MAX_NARROW = 65536,  /* elements of a block of lmc_decode_planes: ranks have 16 bits */
     MAX_CLASSES = 16,
     MAX_ACTIVE = 96, /* nodes whose bytes are made; the rest is walked */
-    POOL = 2560,     /* bytes of a warp for the bytes of nodes, in chunks */
+    POOL = 2560,     /* bytes of a warp's buffer for the nodes of a chunk */
     LOG2_CHUNK = 10,
-    RARE = 48,         /* a node of less in a chunk of 2^LOG2_CHUNK is walked */
-    NESTED_NODES = 80, /* no frozen tree has more: 79 has that of level 5 */
+    RARE = 48,         /* a node of fewer bytes in 2^LOG2_CHUNK is walked */
+    NESTED_NODES = 80, /* no frozen tree has more: that of level 5 has 79 */
     NONE = 0xFFFF,
     INACTIVE = 255
 };
-/* The same numbers as in enum lmc_status; and what is no status of the format. */
+/* The same numbers as in enum lmc_status; NOT_HERE is no status of the format. */
 enum : u32 {
     OK = 0,
     UNSUPPORTED = 22,
@@ -108,7 +108,7 @@ struct Node {
     u32 src;                      /* its bytes, or lists of bits, in the payload */
     u16 left, right;              /* children, NONE if they have no bytes */
     u16 parent, first;            /* first: of its leaves */
-    u8 kind, depth, flat, active; /* active: its number among those, or INACTIVE */
+    u8 kind, depth, flat, active; /* active: its number among active nodes, or INACTIVE */
 };
 /* A node that is still to be read. */
 struct Pending {
@@ -120,7 +120,7 @@ struct Pending {
  * a tree, whose active nodes are first .. end - 1. */
 struct List {
     u32 kind, src, first, end;
-    u32 level_nodes; /* active nodes of one depth, at most */
+    u32 level_nodes; /* the most active nodes of one depth */
     u32 stage;       /* where in the pool of a warp its bytes of a chunk are made */
     u32 value;       /* of a constant */
 };
@@ -146,7 +146,7 @@ template <> struct Kind<true> {
         u8 *scratch;
         Side side[MAX_CLASSES][8];
         u32 mask[MAX_CLASSES], mask_n[MAX_CLASSES]; /* of a sparse block's class, in the arena */
-        u32 count[WARPS][MAX_CLASSES]; /* elements of each class, of each warp's part of them */
+        u32 count[WARPS][MAX_CLASSES]; /* elements of each class in each warp's part */
         u8 class_of[256];              /* of a key */
         const u8 *base;
         u8 *row;
@@ -170,14 +170,14 @@ template <bool WIDE> struct alignas(16) Shared : Kind<WIDE>::More {
 };
 template <bool WIDE> DEV Shared<WIDE> &shared() { return *(Shared<WIDE> *)SHARED_MEMORY(); }
 
-/* The arena: masks, ranks, and what is made from them. A place in it is a number of words. */
+/* The arena: masks, ranks, and what is made from them. Places in it are counted in words. */
 template <bool WIDE> DEV u32 *arena()
 {
     if (WIDE) return (u32 *)((Shared<true> *)SHARED_MEMORY())->scratch;
     return (u32 *)(SHARED_MEMORY() + sizeof(Shared<false>));
 }
 
-/* The first warp's place in the payload, the same in all lanes. After an error it is of no use. */
+/* The first warp's position in the payload, the same in all lanes. Undefined after an error. */
 struct Reader {
     const u8 *in;
     u32 size, at;
@@ -194,7 +194,7 @@ DEV u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
 DEV u32 below(u32 lane) { return (1u << lane) - 1; } /* the lanes before */
 DEV u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
 
-/* 4 bytes, and 8, at any address. Up to 7 and 11 bytes from p on are read; a block has 16 more. */
+/* Loads 4, or 8, bytes from any address; reads up to 7, or 11. 16 may be read behind a block. */
 DEV u32 load32(const u8 *p)
 {
     const u32 *const q = (const u32 *)((u64)p & ~(u64)3);
@@ -207,7 +207,7 @@ DEV uint2 load64(const u8 *p)
     return make_uint2(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift));
 }
 
-/* The sum of v of this lane and those before. */
+/* The sum of v of this lane and of all lanes before it. */
 DEV u32 scan(u32 v)
 {
     UNROLLED for (u32 d = 1; d < 32; d <<= 1)
@@ -218,8 +218,8 @@ DEV u32 scan(u32 v)
     return v;
 }
 
-/* ---- Masks in the arena: ceil(n / 64) pairs of words, a word more, which loads of two words may
- * reach, and a rank for each pair and one for the end. Bits from n on are zero. */
+/* ---- Masks in the arena: ceil(n / 64) pairs of words; a word more, which loads of two words may
+ * reach; a rank for each pair, and one for the end. Bits from n on are zero. */
 
 DEV u32 words_of(u32 n) { return (n + 31) >> 5; }
 DEV u32 pairs_of(u32 n) { return (n + 63) >> 6; }
@@ -234,16 +234,16 @@ template <bool WIDE> DEV typename Kind<WIDE>::Rank *ranks_of(u32 at)
     return (typename Kind<WIDE>::Rank *)(arena<WIDE>() + at);
 }
 
-/* Ones before bit `at`, at most n, whose word is w. */
+/* How many ones are before bit `at` <= n; w: the word of that bit. */
 template <bool WIDE> DEV u32 ones_before(u32 bits, u32 ranks, u32 at, u32 w)
 {
     const u32 even = at & 32 ? arena<WIDE>()[bits + (at >> 6 << 1)] : 0;
     return ranks_of<WIDE>(ranks)[at >> 6] + __popc(even) + __popc(w & below(at & 31));
 }
 
-/* Makes a mask of n bits and its ranks, by n_warps warps of which this is one. src: of its bytes in
- * the payload, or FULL: its words are in the arena already. part[w] becomes the ones that warp w
- * has counted. With more than one warp there is a barrier in between. */
+/* Makes a mask of n bits and its ranks; n_warps warps call this. src: the place of its bytes in the
+ * payload; FULL: its words are in the arena already. part[w] becomes the ones that warp w has
+ * counted. With more than one warp there is a barrier inside. */
 template <bool WIDE> COLD void copy_mask(const u8 *in, u32 src, u32 n, u32 bits, u32 n_warps)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -280,7 +280,7 @@ template <bool WIDE> COLD void copy_mask(const u8 *in, u32 src, u32 n, u32 bits,
     if (warp == n_warps - 1 && lane == 0) rank[pairs_of(n)] = (typename Kind<WIDE>::Rank)total;
 }
 
-/* Byte `at` of node k: down the tree to its leaf. The tables of a tree may be anywhere. */
+/* Byte `at` of node k: follows it to its leaf. nodes and symbol may be in any memory. */
 template <bool WIDE> COLD u32 walk(const u8 *in, const Node *nodes, const u8 *symbol, u32 k, u32 at)
 {
     while (nodes[k].kind >= MASK) {
@@ -300,8 +300,8 @@ template <bool WIDE> COLD u32 walk(const u8 *in, const Node *nodes, const u8 *sy
     return symbol[nodes[k].first + index];
 }
 
-/* The bytes of a nested mask of n bits (section 6.3), from the nodes of its frozen tree, to the
- * arena; by n_warps warps. bad is set where a byte breaks R6-9. */
+/* Writes the bytes of a nested mask of n bits (section 6.3), from the nodes of its frozen tree, to
+ * the arena; n_warps warps call this. bad is set if a byte breaks R6-9. */
 DEV Node *nested_nodes(u8 *pool, u32 nesting) { return (Node *)pool + nesting * NESTED_NODES; }
 template <bool WIDE>
 COLD void expand_mask(const u8 *in, u32 nesting, u32 n, u32 bits, u32 flip, u32 n_warps)
@@ -318,9 +318,9 @@ COLD void expand_mask(const u8 *in, u32 nesting, u32 n, u32 bits, u32 flip, u32 
     }
 }
 
-/* ---- CRC-32C. A lane's state is a number v; the next word of the lane is one row of the warp
- * further, so v becomes v * x^(8 * row) + word. In the end each lane's state is moved by the bytes
- * behind its last word, and the sum over all lanes is the CRC. */
+/* ---- CRC-32C. A lane's state is a number v. The next word of the lane is one row of the warp
+ * further, `row` bytes, so v becomes v * x^(8 * row) + word. In the end each state is moved by the
+ * bytes behind the lane's last word, and the sum over all lanes is the CRC. */
 
 template <bool WIDE> DEV u32 advance(u32 v)
 {
@@ -356,7 +356,7 @@ DEV u32 crc_byte(u32 crc, u32 byte)
     ROLLED for (u32 i = 0; i < 8; i++) crc = crc >> 1 ^ (POLY & (0u - (crc & 1)));
     return crc;
 }
-template <bool WIDE> DEV void add_crc(u32 v) /* to s.crc, the sum over all lanes */
+template <bool WIDE> DEV void add_crc(u32 v) /* adds the sum over all lanes to s.crc */
 {
     for (u32 d = 16; d; d >>= 1) v ^= __shfl_xor_sync(FULL, v, d);
     if (lane_id() == 0) atomicXor(&shared<WIDE>().crc, v);
@@ -371,7 +371,7 @@ template <bool WIDE> DEV void load_advance(const Tables *t, u32 k)
 
 /* For each active node of the list, and each border of chunks, how many of the node's bytes are
  * before it: pos[node * borders + border]. Numbers of 16 bits wrap around only at the last border
- * of 65,536 elements; of that only the difference from the one before is ever used. */
+ * of 65,536 elements, of which only the difference from the border before is used. */
 template <bool WIDE> COLD void set_borders(const List &list, u32 n, u32 log2_chunk)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -429,7 +429,7 @@ DEV uint2 flat_bytes(const u8 *in, const Node &v, const u8 *symbol, u32 at)
         return make_uint2(__byte_perm(leaves.x, leaves.y, low & 0xFFFF),
                           __byte_perm(leaves.x, leaves.y, low >> 16));
     }
-    u32 even = 0, odd = 0; /* indices of 6 bits, a byte each */
+    u32 even = 0, odd = 0; /* indices of up to 6 bits, each in a byte */
     ROLLED for (u32 d = 0; d < v.flat; d++, row += size)
     {
         const u32 bits = spread(load32(row) >> shift & 255);
@@ -447,8 +447,8 @@ DEV uint2 flat_bytes(const u8 *in, const Node &v, const u8 *symbol, u32 at)
     return make_uint2(low, high);
 }
 
-/* A node of a chunk, as a lane prepares it for its warp. A side is where the child's bytes are in
- * the pool, or the value of all in each byte. */
+/* A node of a chunk, as a lane prepares it for its warp. A side is the place of the child's bytes
+ * in the pool or, if all are equal, their value in each byte. */
 struct Step {
     u32 what;       /* number of the node | kind << 16 | left is a value << 20 | right is << 21 */
     u32 range;      /* bytes | where they go in the pool << 16 */
@@ -514,8 +514,8 @@ template <bool WIDE> DEV Step make_step(const u8 *symbol, u32 a, u32 chunk, u32 
     return step;
 }
 
-/* Merges the sides by the mask (section 6.2, case 5), 8 bytes of the node a lane: those that a byte
- * of the mask takes from each side are neighbours there. */
+/* Merges the sides by the mask (section 6.2, case 5); each lane makes 8 bytes of the node at a
+ * time. The bytes that a byte of the mask takes from a side are neighbours there. */
 template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
 {
     const Shared<WIDE> &s = shared<WIDE>();
@@ -545,9 +545,9 @@ template <bool WIDE> DEV void merge(u32 *pool, const Step &v)
     }
 }
 
-/* Makes the bytes of one chunk of a tree, by a warp, at byte `even` of its pool. Nodes of even
- * depth are made there, those of odd depth at `odd`: so each reads one buffer and writes to the
- * other, and those of a depth stand side by side. Buffers have room for a chunk and the padding. */
+/* A warp makes the bytes of one chunk of a tree, at byte `even` of its pool. Nodes of even depth
+ * are made there, nodes of odd depth at `odd`: so each reads one buffer and writes to the other.
+ * Nodes of one depth are side by side. Buffers have room for a chunk and the padding. */
 template <bool WIDE>
 COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk, u32 borders,
                      u32 even, u32 odd)
@@ -604,7 +604,7 @@ COLD void make_chunk(const u8 *in, const u8 *symbol, const List &list, u32 chunk
     }
 }
 
-/* WIDE: the bytes of a tree's list of n bytes, to row. */
+/* WIDE: makes the bytes of a list that is a tree, at s.row. */
 DEV void make_row(const u8 *in)
 {
     Shared<true> &s = shared<true>();
@@ -627,7 +627,7 @@ DEV void make_row(const u8 *in)
 
 template <bool WIDE> COLD void work(const Reader &r);
 
-/* A job for all warps: what it needs stands in s already, written by the first lane. */
+/* A job for all warps. The first lane has written to s what the job needs. */
 template <bool WIDE> DEV void together(const Reader &r, u32 job)
 {
     if (lane_id() == 0) shared<WIDE>().job = job;
@@ -640,12 +640,12 @@ DEV bool has(Reader &r, u32 bytes)
     if (bytes > r.size - r.at) r.error = CORRUPT;
     return !r.error;
 }
-/* R2-2, of a list of n bits that is there. */
+/* R2-2, for n bits at `at`, within the payload. */
 DEV void check_unused_bits(Reader &r, u32 at, u32 n)
 {
     if (n & 7 && r.in[at + (n >> 3)] >> (n & 7)) r.error = CORRUPT;
 }
-/* An even number of words, so that all places are aligned to 8 bytes. */
+/* Allocates an even number of words, so that all places are aligned to 8 bytes. */
 DEV u32 alloc(Reader &r, u32 words)
 {
     const u32 at = r.used;
@@ -676,9 +676,9 @@ template <bool WIDE> DEV void copy_bits(Reader &r, u32 src, u32 n, u32 bits)
     together<WIDE>(r, COPY_MASK);
 }
 
-/* A mask as gaps (section 6.3), to the words at bits. A lane takes a word of the Quotients: it adds
- * up the gaps that end there, a scan says where the first of them starts, and a second pass over
- * the word sets the bits. */
+/* Reads a mask that is coded as gaps (section 6.3) to the words at bits. A lane takes a word of the
+ * Quotients: it adds up the gaps that end there, a scan says where the first gap starts, and a
+ * second pass over the word sets the bits. */
 COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
 {
     u32 *const word = arena<true>() + bits;
@@ -710,7 +710,7 @@ COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
             if (left - here < 4) w &= below(8 * (left - here));
         }
         const u32 ones = __popc(w), up = scan(ones), number = done + up - ones;
-        /* The bit behind the last one of an earlier lane that has any. */
+        /* The bit behind the last one of all earlier lanes. */
         const u32 some = __ballot_sync(FULL, w != 0), earlier = some & below(lane),
                   last = first_bit + 32 - __clz(w),
                   other = __shfl_sync(FULL, last, earlier ? 31 - __clz(earlier) : 0),
@@ -739,7 +739,7 @@ COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
             at++;
             prev = bit + 1;
             if (j == K - 1) {
-                /* no more ones in the byte of the last */
+                /* there must be no more ones in the byte of the last one */
                 stop = (bit >> 3) + 1;
                 x &= x - 1;
                 if (x && (first_bit + __ffs(x) - 1) >> 3 < stop) bad = 1;
@@ -762,7 +762,7 @@ COLD void read_gaps(Reader &r, u32 n, u32 bits, u32 shift, u32 polarity)
 
 /* Masks and trees at nesting NEST, 0 .. 2 (section 6.3). */
 template <bool WIDE, u32 NEST> struct Nested {
-    /* A mask of n bits: where it is in the arena; part has its ones. */
+    /* Reads a mask of n bits. Returns its place in the arena; part has its ones. */
     static __device__ __noinline__ u32 mask(Reader &r, u32 n, bool is_of_class)
     {
         const u32 bytes = (n + 7) >> 3, bits = alloc(r, mask_size<WIDE>(n));
@@ -808,13 +808,13 @@ template <bool WIDE, u32 NEST> struct Nested {
             together<WIDE>(r, EXPAND_MASK);
         }
         __syncwarp();
-        if (s.bad) r.error = CORRUPT; /* written to again behind the barrier of copy_bits */
+        if (s.bad) r.error = CORRUPT; /* written again only behind copy_bits's barrier */
         r.used = used;                /* its masks are not needed any more */
     }
 
-    /* The tree of n_leaves leaves over n bytes, to nodes (section 6.2). start[n_leaves] is 2^15. In
-     * pre-order, by a stack: one entry at most for each depth, and the one that is taken next.
-     * Returns how many nodes have bytes. */
+    /* Reads the tree of n_leaves leaves over n bytes to nodes (section 6.2), in pre-order.
+     * start[n_leaves] is 2^15. The stack has at most one entry for each depth, and the one that is
+     * taken next. Returns how many nodes have bytes. */
     static __device__ __noinline__ u32 tree(Reader &r, const u16 *start, u32 n_leaves, bool escape,
                                             u32 n, Node *nodes, u32 max_nodes)
     {
@@ -865,7 +865,8 @@ template <bool WIDE, u32 NEST> struct Nested {
                 middle = low;
             }
             if (r.error) return 0;
-            /* A mask ends with a barrier, after the reads of the stack; others add none to it. */
+            /* A mask ends with a barrier, after the reads of the stack; other kinds push nothing
+             * onto it. */
             const bool has_left = kind == MASK && ones < v.n, has_right = kind == MASK && ones != 0;
             if (lane == 0) {
                 const Node node = {v.n,     bits,     src,         NONE,     NONE,        v.parent,
@@ -898,8 +899,8 @@ template <bool WIDE> struct Nested<WIDE, 3> { /* masks of nesting 2 are plain */
     static __device__ u32 tree(Reader &, const u16 *, u32, bool, u32, Node *, u32) { return 0; }
 };
 
-/* A Tree_Header (section 6.1): s.symbol[number], s.start, which other lanes may read after the next
- * barrier. Returns the leaves, 0 after an error. */
+/* Reads a Tree_Header (section 6.1) to s.symbol[number] and s.start, which other lanes may read
+ * after the next barrier. Returns the number of leaves, 0 after an error. */
 template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escape)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -942,8 +943,8 @@ template <bool WIDE> COLD u32 read_tree_header(Reader &r, u32 number, bool escap
     return leaves;
 }
 
-/* Which nodes of [first_node, end_node) are made, in order of depth: all but constants and what is
- * below a rare one. Where they are too many, more are rare. */
+/* Chooses the nodes of [first_node, end_node) that are made, in order of depth: all except
+ * constants and nodes below a rare one. If these are too many, more nodes count as rare. */
 template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_node, u32 end_node)
 {
     Shared<WIDE> &s = shared<WIDE>();
@@ -985,8 +986,8 @@ template <bool WIDE> COLD void choose_active(Reader &r, List &list, u32 first_no
     }
 }
 
-/* The list `number` of n bytes, n > 0 (section 6). Its nodes are node[first_node ..]; returns where
- * they end. */
+/* Reads list `number`, of n > 0 bytes (section 6). Its nodes are node[first_node ..]; returns the
+ * end of these. */
 template <bool WIDE>
 COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_active)
 {
@@ -1016,8 +1017,8 @@ COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_activ
                                             Kind<WIDE>::MAX_NODES - first_node);
     if (r.error) return 0;
     end += nodes;
-    /* Children and parents are numbered from the tree's root. choose_active takes a node in the
-     * same lane, so that it needs no barrier before. */
+    /* tree() numbers children and parents from the root. choose_active takes each node in the same
+     * lane as this loop, so no barrier is needed between. */
     if (first_node) {
         ROLLED for (u32 k = first_node + lane_id(); k < end; k += 32)
         {
@@ -1031,8 +1032,8 @@ COLD u32 read_list(Reader &r, u32 number, u32 n, u32 first_node, u32 first_activ
     return end;
 }
 
-/* ---- Elements without a prediction, from planes whose bytes stand in the pool or in the payload:
- * 8 of them are a piece, which a lane joins, stores, and takes the CRC of. */
+/* ---- Elements without a prediction, from planes whose bytes are in the pool or in the payload. 8
+ * elements are a piece: a lane joins it, stores it, and computes its CRC. */
 
 template <int W> DEV void join_piece(u32 *v, const uint2 *plane)
 {
@@ -1074,7 +1075,7 @@ template <int W> DEV void restore_piece(u32 *v, u32 order)
     }
 }
 
-/* count elements, up to 8. out is aligned as an element is. */
+/* Stores count elements, at most 8. out is aligned to the element's width. */
 template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
 {
     const u32 low = (u32)(u64)out;
@@ -1094,20 +1095,21 @@ template <int W> DEV void store_piece(u8 *out, const u32 *v, u32 count)
     }
 }
 
-/* count elements of the payload, at any byte. */
+/* Loads count elements of the payload, from any address. */
 template <int W> DEV void load_stored(u32 *v, const u8 *in, u32 count)
 {
     UNROLLED for (u32 j = 0; j < 2 * W; j += 2)
     {
-        if (4 * j >= count * W) break; /* so much is in the payload */
+        if (4 * j >= count * W) break; /* the payload has no more */
         const uint2 two = load64(in + 4 * j);
         v[j] = two.x;
         v[j + 1] = two.y;
     }
 }
 
-/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state. Then
- * the sum of a lane: behind is the byte behind its last piece, or 0; size, that behind all. */
+/* The CRC of pieces: a lane's are 32 pieces apart, and each word of a piece has its own state.
+ * sum_pieces adds up a lane's states. behind: the end of its last piece, or 0; size: the end of
+ * all. */
 template <bool WIDE, int W> DEV void add_piece(u32 *state, const u32 *v, bool is_first)
 {
     UNROLLED for (u32 j = 0; j < 2 * W; j++) state[j] =
@@ -1120,7 +1122,7 @@ template <int W> DEV u32 sum_pieces(const Tables *t, const u32 *state, u32 behin
     UNROLLED for (u32 j = 0; j < 2 * W; j++) sum = times_word(t, sum ^ state[j]);
     return move_crc(t, sum, size - behind);
 }
-/* Of all bytes: of whole pieces it is in s.crc already. */
+/* Checks the CRC of all bytes; s.crc has that of whole pieces already. */
 template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 size, u32 content_crc)
 {
     u32 crc = whole ? shared<WIDE>().crc : FULL;
@@ -1128,8 +1130,8 @@ template <bool WIDE> DEV bool is_content_right(const u8 *out, u32 whole, u32 siz
     return ~crc == content_crc;
 }
 
-/* What lists of lmc_decode_planes need of the arena and of the pools: the largest chunks whose
- * buffers fit, one for each tree and one to work in. */
+/* Gives the lists of lmc_decode_planes their memory in the arena and the pools: takes the largest
+ * chunks whose buffers fit, one for each tree and one for work. */
 DEV void choose_chunks(Reader &r, u32 n, u32 trees, u32 n_active, u32 level_nodes)
 {
     Shared<false> &s = shared<false>();
@@ -1167,7 +1169,7 @@ DEV uint2 plane_piece(const u8 *in, u32 j, u32 i, u32 g)
     return load64(in + list.src + i);
 }
 
-/* All elements of the block whose lists the first warp has read; then s.status. */
+/* Makes all elements of the block whose lists the first warp has read; then sets s.status. */
 template <int W> COLD void make_elements(const u8 *in, u8 *out, u32 content_crc, const Tables *t)
 {
     enum : u32 { PIECE = 8 * W, WORDS = 2 * W };
@@ -1215,9 +1217,9 @@ template <int W> COLD void make_elements(const u8 *in, u8 *out, u32 content_crc,
         s.status = CHECKSUM;
 }
 
-/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one a lane. Each warp has a
- * part of them, which it goes through row by row, so that running numbers tell which element of
- * its class an element is. */
+/* ---- Elements of lmc_decode_any of several classes, or of 8 bytes: one in each lane. Each warp
+ * goes through its part of them row by row, so that running counts give the number of an element in
+ * its class. */
 
 template <int W> struct Element {
     typedef u32 T;
@@ -1259,7 +1261,7 @@ template <int W> DEV u32 class_of(typename Element<W>::T b)
     return shared<true>().class_of[key & 255];
 }
 
-/* Of a row: the lanes of this lane's class, and for lane c those of class c. */
+/* Of a row: the lanes of the same class as this lane; and, in lane c, the lanes of class c. */
 struct Peers {
     u32 mine, of_class;
 };
@@ -1303,7 +1305,7 @@ DEV typename Element<W>::T restore(typename Element<W>::T r, typename Element<W>
     return (b & sign) ^ (total & sign ? total ^ below_sign : total);
 }
 
-/* Of element i of class c, the one of this number among those that are coded. */
+/* The residual of element i of class c; number: its number among those that are coded. */
 template <int W> DEV typename Element<W>::T residual_of(u32 c, u32 number, u32 i, u32 natural)
 {
     typedef typename Element<W>::T T;
@@ -1374,7 +1376,7 @@ template <int W> COLD void make_delta_elements(u8 *out, const Tables *t)
 /* ---- Elements of lmc_decode_any of one class, in pieces: ranks of the mask say which of the coded
  * elements is the first of a piece, so no lane waits for another. */
 
-/* Element i of a piece, which is 0 there. v stays in registers: no place of it is computed. */
+/* Puts element i into a piece, where it was 0. v stays in registers: no index of it is computed. */
 template <int W> DEV void put_element(u32 *v, u32 i, u32 element)
 {
     UNROLLED for (u32 j = 0; j < 2 * W; j++) if (j == i * W / 4) v[j] |= element << 8 * (i * W % 4);
@@ -1393,7 +1395,7 @@ template <int W> DEV u32 restore_word(u32 r, u32 b, u32 order)
     return total ^ kept ^ (negative - (negative >> (8 * W - 1)));
 }
 
-/* count elements, as store_piece; the rest is 0. */
+/* Loads count elements, as store_piece stores them; the rest is 0. */
 template <int W> DEV void load_piece(u32 *v, const u8 *p, u32 count)
 {
     if (count == 8 && (u32)(u64)p % (W == 1 ? 8 : 16) == 0) {
@@ -1416,7 +1418,7 @@ template <int W> DEV void load_piece(u32 *v, const u8 *p, u32 count)
     ROLLED for (u32 i = 0; i < count; i++) put_element<W>(v, i, load_element<W>(p, i));
 }
 
-/* The residuals of 8 neighbours that are coded, from this number on. */
+/* The residuals of 8 coded neighbours, from this number on. */
 template <int W> DEV void join_sides(u32 *v, u32 number)
 {
     const Shared<true> &s = shared<true>();
@@ -1429,7 +1431,7 @@ template <int W> DEV void join_sides(u32 *v, u32 number)
     {
         const Side side = s.side[0][p];
         const u32 value = side.stride ? 0 : *side.p * 0x01010101u;
-        /* a row of the arena has the places of its chunks behind it, a payload its pad */
+        /* behind a row of the arena are its chunks' borders, behind a payload its pad */
         plane[p] = side.stride ? load64(side.p + number) : make_uint2(value, value);
     }
     join_piece<W>(v, plane);
@@ -1473,7 +1475,7 @@ template <int W> COLD void make_delta_pieces(u8 *out, const Tables *t)
     add_crc<true>(sum_pieces<W>(t, state, behind, n / 8 * 8 * W));
 }
 
-/* The CRC of the payload, to s.crc: of its whole words, the first exclusive or FULL. */
+/* Adds the CRC of the payload's whole words to s.crc; the first word is xored with FULL. */
 DEV void add_payload_crc(const Reader &r)
 {
     const u32 words = r.size >> 2, share = (words + THREADS - 1) / THREADS * 32,
@@ -1503,7 +1505,7 @@ DEV void add_payload_crc(const Reader &r)
         else FOR_NARROW_WIDTH(width, f, arguments);                                                \
     } while (0)
 
-/* A part of a job by each warp, and a barrier. */
+/* Each warp does its part of a job; then there is a barrier. */
 DEV void work_wide(const Reader &r, u32 job)
 {
     if (job == CHECK_PAYLOAD) add_payload_crc(r);
@@ -1523,8 +1525,7 @@ template <bool WIDE> COLD void work(const Reader &r)
 
 /* ---- A block. */
 
-/* Byte for byte as the header says, in the order of section 5; *width: 1, 2, 4 or 8, whatever the
- * header says. Returns a status: NOT_HERE comes last. */
+/* Checks the header in the order of section 5. Returns a status; NOT_HERE comes last. */
 template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
 {
     const u8 *const h = (const u8 *)job.in;
@@ -1554,7 +1555,7 @@ template <bool WIDE> COLD u32 check_header(const Block &job, const Tables *t)
     return OK;
 }
 
-/* The lists of a block of lmc_decode_planes. */
+/* Reads the lists of a block of lmc_decode_planes. */
 DEV void read_planes(Reader &r, u32 width)
 {
     Shared<false> &s = shared<false>();
@@ -1577,8 +1578,8 @@ DEV void read_planes(Reader &r, u32 width)
     else choose_chunks(r, s.n, trees, active, level_nodes);
 }
 
-/* A list of m > 0 bytes: where its bytes are, to s.side[c][p]. Those of a tree are made, to a row
- * in the arena. */
+/* Reads a list of m > 0 bytes; s.side[c][p] gets the place of its bytes. The bytes of a tree are
+ * made in a row of the arena. */
 DEV void read_side(Reader &r, u32 c, u32 p, u32 m)
 {
     Shared<true> &s = shared<true>();
@@ -1611,7 +1612,7 @@ DEV void read_side(Reader &r, u32 c, u32 p, u32 m)
     __syncwarp();
 }
 
-/* Thresholds, and how many elements each class has (section 5.2): of class c, in lane c. */
+/* Reads thresholds, and counts the elements of each class (section 5.2): of class c in lane c. */
 DEV u32 read_classes(Reader &r)
 {
     Shared<true> &s = shared<true>();
@@ -1635,7 +1636,7 @@ DEV u32 read_classes(Reader &r)
     return count;
 }
 
-/* The payload of a block of lmc_decode_any: all its sides. */
+/* Reads the payload of a block of lmc_decode_any: all its sides. */
 DEV void read_payload(Reader &r, const Block &job, u32 width)
 {
     Shared<true> &s = shared<true>();
@@ -1750,7 +1751,7 @@ DEV void finish_delta(const Block &job, const u8 *h, const Tables *t)
         s.status = CHECKSUM;
 }
 
-/* By all threads of the group; blocks of other groups do not matter. */
+/* All threads of the group call this; groups share nothing. */
 template <bool WIDE>
 DEV void decode_block(const Block &job, u32 *status, const Tables *t, u8 *scratch, u64 scratch_size)
 {

@@ -5,20 +5,20 @@
 #include "kernels/crc32c.h"
 #include "codec/tree.h"
 
-/* What a host must know of the kernels of decode.cu (experimental: they have not run on a GPU).
+/* What a host must know about the kernels of decode.cu (experimental: they have not run on a GPU).
  *
  *     kernel(blocks, n, status, tables, scratch, scratch_size)
  *
- * decodes n blocks, one group of LMC__GPU_THREADS threads each at a time. Any number of groups will
- * do; the best is lmc__gpu_kernel.groups for each multiprocessor, if there are as many blocks. All
- * pointers are addresses of the device. status[i] becomes a number of enum lmc_status, or
- * LMC__GPU_NOT_HERE: the kernel does not do this block, so its `next` does, and in the end the CPU.
- * A block of any other status but LMC_OK is for the CPU, too: it finds out what is wrong with it.
- * Whatever the bytes are, a kernel ends, and accesses only what is said here.
+ * decodes n blocks. A group of LMC__GPU_THREADS threads (a thread block of CUDA) decodes one at a
+ * time. Any number of groups works; lmc__gpu_kernel.groups for each multiprocessor is best, if
+ * there are so many blocks. All pointers are addresses of the device. status[i] becomes a number of
+ * enum lmc_status, or LMC__GPU_NOT_HERE: then the kernel `next` tries the block, and in the end the
+ * CPU. The CPU also decodes blocks of any other status than LMC_OK, to find out what is wrong. For
+ * any bytes a kernel ends, and accesses only what is said here.
  *
- * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; what they hold
- * does not matter. More of it than lmc__gpu_scratch_size() is of no use; less, and more blocks are
- * NOT_HERE. It may be NULL where that is 0. */
+ * scratch: scratch_size bytes for each group, a multiple of 256, aligned to 256; their values do
+ * not matter. More than lmc__gpu_scratch_size() has no use; with less, more blocks are NOT_HERE. It
+ * may be NULL if that is 0. */
 
 enum {
     LMC__GPU_THREADS = 256, /* of a group */
@@ -35,11 +35,11 @@ enum {
 };
 
 typedef struct lmc__gpu_block {
-    /* Addresses. in: the header and the payload, at any byte; out: aligned as an element is; base:
-     * as many bytes, aligned like out, or 0. A kernel for deltas takes base == out, and then leaves
-     * anything there where the status is not LMC_OK. */
+    /* Addresses. in: the header and the payload, not aligned; out: aligned to the element's width;
+     * base: the prediction, as large and aligned as out, or 0. A kernel for deltas allows base ==
+     * out; then out has any content if the status is not LMC_OK. */
     uint64_t in, out, base;
-    uint32_t in_size, out_size; /* out_size: that of the run's block */
+    uint32_t in_size, out_size; /* out_size: as the run says */
     uint32_t number;            /* of the block in its run */
     uint32_t flags;
 } lmc__gpu_block;
@@ -103,13 +103,12 @@ static void lmc__gpu_make_tables(lmc__gpu_tables *t)
 /* A way to run a kernel of decode.cu. */
 typedef struct lmc__gpu_kernel {
     const char *name;
-    /* Dynamic shared memory of a group, in bytes: what lets `groups` of them share a
-     * multiprocessor of 228 KiB, as their registers allow. More is of no use, and less, but not
-     * less than shared_least, makes more blocks NOT_HERE: so a device that has less, or shares it
-     * among less groups, gives what it can. */
+    /* Dynamic shared memory of a group, in bytes: so much that `groups` groups, as many as their
+     * registers allow, fit into a multiprocessor of 228 KiB. More has no use. Less, but not less
+     * than shared_least, makes more blocks NOT_HERE: so a device with less gives what it can. */
     uint32_t shared_size, shared_least;
     uint32_t groups;
-    int next; /* what does the blocks that this one leaves, or LMC__GPU_CPU */
+    int next; /* the kernel for blocks that this one leaves, or LMC__GPU_CPU */
 } lmc__gpu_kernel;
 
 enum { LMC__GPU_PLANES, LMC__GPU_MORE_PLANES, LMC__GPU_ANY, LMC__GPU_KERNELS };
@@ -121,16 +120,16 @@ static const lmc__gpu_kernel lmc__gpu_kernels[LMC__GPU_KERNELS] = {
     {"lmc_decode_any", 43952, 43952, 3, LMC__GPU_CPU},
 };
 
-/* Bytes of scratch for a group of a kernel that does blocks of up to block_size bytes: 0 where it
- * needs none. Lists that are trees, as many bytes as they decode to; masks of the one that is
- * decoded; a sparse block's masks. It is enough for what encoders make. */
+/* Bytes of scratch for a group that decodes blocks of up to block_size bytes; 0 if the kernel needs
+ * none. It holds the decoded bytes of lists that are trees, the masks of the list in work, and a
+ * sparse block's masks. It is enough for what encoders make. */
 static size_t lmc__gpu_scratch_size(int kernel, size_t block_size)
 {
     return kernel == LMC__GPU_ANY ? (3 * block_size + (256u << 10) + 255) & ~(size_t)255 : 0;
 }
 
 /* The number of the kernel that decodes a block with this header of 24 bytes, or LMC__GPU_CPU. The
- * header need not be right: the kernel finds out. in_place: out is base. */
+ * header need not be right: the kernel checks it. in_place: out is base. */
 static int lmc__gpu_kernel_of(const uint8_t *header, int in_place)
 {
     const unsigned coding = header[2];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What NVRTC compiles behind decode.cu, whose names it uses. Experimental, as that is. Sums of
- * bytes that were decoded, for fingerprints (spec 7.1):
+ * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, like that. Sums of
+ * decoded bytes, for fingerprints (spec 7.1):
  *
  *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each
  *
@@ -8,11 +8,11 @@
  *
  *     words   its u64 words, added up; zero bytes complete the last one
  *     crc     the remainder of its polynomial times x^32. That is a CRC-32C without the inversions;
- *             the host makes them, as it knows the size
+ *             the host adds them, because it knows the size
  *
- * Leading zeros do not change a remainder: so zeros in front fill the piece up to whole rows of 256
- * words of 4 bytes. Thread j has word j of each row: x^8192 lies between two of them, and behind
- * the last one 255 - j words are left.
+ * Leading zeros do not change a remainder: so the piece is filled up with zeros in front to whole
+ * rows of 256 words of 4 bytes. Thread j has word j of each row: the factor between two of them is
+ * x^8192, and 255 - j words follow the last one.
  *
  *     piece         |.......xxxxxxxx|xxxxxxxxxxxxxxx|xxxxxxxxxxxxxxx|       3 rows
  *     thread j           ^               ^               ^ */
@@ -20,7 +20,7 @@ struct SumPiece { u64 at; u32 size, reserved; };
 struct Sums { u64 words; u32 crc, reserved; };
 struct SumShared { u64 words[256]; u32 advance[4][256], crc[256]; };
 
-/* Bytes [at, at + size) of those from begin to end; bytes outside are 0. */
+/* Bytes [at, at + size) as a number; bytes outside [begin, end) are 0. */
 DEV u64 sum_bytes(u64 begin, u64 end, u64 at, u32 size)
 {
     u64 v = 0;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) lmc_sums(const SumPiece *piece
     }
 }
 
-/* The headers of n blocks at any addresses, side by side. */
+/* Copies the headers of n blocks, at any addresses, side by side. */
 extern "C" __global__ void __launch_bounds__(256) lmc_headers(const u64 *blocks, u32 n, u8 *headers)
 {
     for (u32 i = blockIdx.x * 256 + threadIdx.x; i < HEADER * n; i += gridDim.x * 256)

@@ -13,25 +13,26 @@
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: the elements of src that differ from those of base, to changed; how many, or
- * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
- * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
+ * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
+ * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So it has the elements, too: later they would
+ * have to be fetched one by one from all over the block. src and base are read once, because they
+ * may change meanwhile: so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
- * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
- * mask has a one at each of these. The class of a changed element is that of what is listed: so the
- * lists are as long as count_classes says of that, whatever base has become. Few elements have
- * changed: what takes time is to count all others, in vectors as count_classes does. src and base
- * are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
+ * class are before each of them in base. These are the ones of the class's mask. counts[c] =
+ * elements of class c in base. The class of a changed element follows from changed->before: so the
+ * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
+ * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
+ * src and base are read exactly.
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
- * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
- * of them. Words are compared, 32 bytes a step, for few elements differ. */
+/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
+ * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
+ * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
+ * step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -63,7 +64,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Element i of the strips at src and base, which begin at element `from`. */
+/* Entry j of changed: element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
@@ -72,8 +73,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
+/* Entries [n_kept, n_changed) of changed, whose elements are all in one strip, from the strip's
+ * copies; it begins at element `from`. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
@@ -82,7 +83,7 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+/* Elements [i, n); n_changed before them have changed. A strip of both arrays is copied, then
  * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
@@ -112,7 +113,7 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* Which of 64 elements differ. They are copied. */
+/* Returns which of 64 elements differ, and copies all of them. */
 LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
                                                  const uint8_t *base, unsigned width)
 {
@@ -133,8 +134,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, 
                            lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
- * fetch the next strip. */
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRC of the copy, which
+ * fetches the next strip meanwhile. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -172,9 +173,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
- * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
- * its copy. */
+/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that
+ * count, without a branch on the data, which could not be predicted. The elements are added once
+ * for each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -241,10 +242,10 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
- * and counts[c] of them are of class c. */
+/* The state of rank_changes: the first n elements are done, `next` of the changed ones were among
+ * them, and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
@@ -275,7 +276,7 @@ LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
     return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
 
-/* Elements [r->n, n), one by one. This is the definition. */
+/* Elements [r->n, n), one by one. This defines rank_changes. */
 static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
@@ -300,8 +301,8 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 }
 
 #if LMC__NEON
-/* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
- * its class is that of the step's begin and the ones before it in its class's mask. */
+/* The next step of 64 elements; m[c] is the mask of those in class c. An element's rank in its
+ * class is the class's count before the step, plus the ones before it in the class's mask. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -361,7 +362,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *co
 #endif
 
 #if LMC__X86
-/* Of the bytes of a word, each at most 64, the sum of the lowest `groups` ones, at most seven. */
+/* The sum of the lowest `groups` bytes of a word, at most seven; each byte is at most 64. */
 LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 {
     const uint64_t wanted = bytes & (((uint64_t)1 << 8 * groups) - 1),
@@ -369,8 +370,8 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
     return (uint32_t)(pairs * 0x0001000100010001 >> 48);
 }
 
-/* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
- * element. */
+/* Steps of eight groups. With the tally of each step, keys are compared only in groups that have a
+ * changed element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
@@ -412,8 +413,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n);
 }
 
-/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
- * a step has an end that can be foreseen better than one in each group. */
+/* Steps of eight groups, whose classes are all found first. So one loop goes over the changed
+ * elements of a step; its end is predicted better than that of a loop in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                  uint32_t *const *ones, const uint8_t *base,
                                                  size_t n, unsigned width,

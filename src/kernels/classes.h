@@ -13,25 +13,25 @@
  * Classes of elements (spec 5.2), and count_classes, which counts the elements of base in each:
  * counts[c] for each class c of the grouping.
  *
- * An element's class depends on the *key* of its prediction alone, so encoder and decoder agree on
- * it without a word in the block. The classes are intervals of keys, one behind the other:
+ * An element's class depends on the *key* of its prediction alone, so the block need not store it.
+ * The classes are intervals of keys, one behind the other:
  *
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
- * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
- * Every element is in the last class or before, so that needs no comparison.
+ * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
+ * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
+ * Every element is in the last class or before, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
- * elements how many of them are in class c or before, a row of bytes for each class but the last.
- * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
- * for whole steps of LMC__TALLY_STEP elements.
+ * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
+ * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
+ * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
+ * and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -46,27 +46,27 @@ LMC__INLINE size_t lmc__tally_row(size_t n)
 }
 
 /* What a loop of group or ungroup has done: the first n elements, whose bytes in src or dst have
- * that CRC-32C; next[c] of them are in class c. */
+ * the CRC-32C crc; next[c] of them are in class c. */
 typedef struct lmc__delta_progress {
     size_t n, next[LMC__MAX_CLASSES];
     uint32_t crc;
 } lmc__delta_progress;
 
-/* The key: the eight bits below the sign bit, which of bf16 and fp32 are the exponent. A byte has
- * seven bits there; its sign follows them. */
+/* The key: the eight bits below the sign bit; in bf16 and fp32 they are the exponent. A byte has
+ * only seven bits there; its sign bit follows them. */
 LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
 {
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
-/* That of element i: it is within the last two bytes. */
+/* The key of element i, which is within its last two bytes. */
 LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
 {
     return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
 }
 
-/* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
- * ascend: one pass over both. */
+/* classes[key]: the number of thresholds that are not above the key. Thresholds ascend, so c only
+ * grows, and one pass over both is enough. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
 {
     unsigned key, c = 0;
@@ -76,7 +76,7 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
+/* One by one. This defines the counts; the vector loops end with it. */
 static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                                 unsigned width, const lmc__grouping *grouping)
 {
@@ -96,16 +96,16 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
- * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
- * lowest first, its 32 bits being s eeeeeeee m...:
+/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
+ * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
+ * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
  *     even of two       e0 .. e1 .. e2 .. e3 ..             the bytes at .. : upper ones, dropped
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
- * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
+ * Only even bytes are kept, so the sign, which is in byte 1 after the shift, is dropped. */
 #define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
     INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
     {                                                                                              \
@@ -152,8 +152,8 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
- * bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
+ * 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -165,7 +165,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
-            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* as far as the sums go */
+            i + lmc__min(255 * 16, (n - i) & ~(size_t)15); /* before a sum can overflow */
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
@@ -174,10 +174,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* before a byte of them can overflow */
+        /* in size_t, which has room for all */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then what class c adds to those before it. */
+    /* The rest first, since that sets the counts; then add class c's difference. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -192,7 +192,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -201,7 +201,7 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                        lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
-/* The keys of each class: from first[c] on, so many more. */
+/* The keys of class c: first[c] .. first[c] + more[c]. */
 typedef struct lmc__key_ranges {
     uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
 } lmc__key_ranges;
@@ -233,15 +233,15 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
- * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
+ * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
  * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
  *     all           ... 08 0C        32 in group 0, 27 in group 1: bytes of the tally
  *
- * tally: where the step's bytes of class 0 go, or NULL. */
+ * tally: the place for the step's bytes of class 0, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
                                            size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
@@ -276,7 +276,7 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 }
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than the hardware looks ahead. The end of the block does not matter: this is no access. */
+ * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -305,7 +305,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* As on AVX2. */
+/* As lmc__load_step_avx2 and lmc__find_keys_avx2. */
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -324,24 +324,23 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
                                   lmc__splat_avx512(more));
 }
 
-/* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
- * a byte with a bit for each class; the bytes of eight elements are a square of 8 x 8 bits, which
- * gf2p8affineqb turns about its diagonal, as a matrix whose columns are wanted; and the bytes of a
- * class are brought together.
+/* Finds which of 64 elements are in which class, for eight classes at once. A look-up gives each
+ * element a byte with a bit for each class. The bytes of eight elements are a matrix of 8 x 8 bits,
+ * which gf2p8affineqb transposes. Then the bytes of each class are brought together.
  *
  *     element     0  1  2 ... 7    8 ...           class     0     1     2   ...
  *     bit 0       0  1  1     0    1 ...           bits      0110  1000  ...
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
- * faster by it. */
+ * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
+ * are no faster with this. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
 } lmc__finder;
 
-/* up_to: masks of the elements of each class *or before*. */
+/* up_to: the masks have the elements of each class *and of all before it*. */
 LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping *grouping,
                                         int up_to)
 {
@@ -363,7 +362,8 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* of each eight elements the last one first, for the instruction numbers rows of a matrix so */
+    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
+     * one */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -409,7 +409,7 @@ LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__M
                        lmc__find_set(found, n_of, finder, set, base, w));
 }
 
-/* n_of, at the end of a loop. */
+/* Stores n_of as counts, at the end of a loop. */
 LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
                                          const __m512i n_of[LMC__MAX_CLASSES / 8])
 {
@@ -421,8 +421,8 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
- * tally's. */
+/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
+ * of a word, are the tally's. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)

@@ -8,29 +8,29 @@
 #include "kernels/vec_avx512.h"
 
 #ifndef LMC_NO_ENCODER
-/* Counting, for the plans of an encoder and the populations of a tree's nodes (spec 6.2). All of
- * these read exactly what they are told to.
+/* Counting, for the plans of an encoder and the sizes of a tree's nodes (spec 6.2). All of these
+ * functions read exactly the bytes that they are given.
  *
- * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. */
+ * is_constant: 1 if src[0, n), n > 0, are all equal: each byte equals the next one. */
 static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* count_bytes: counts[v] += number of bytes v in src[0, n); on every tier the same, so it stands in
- * no table. Eight tables, because a count that was stored a few cycles ago is slow to load, and in
- * skewed planes most bytes want the same one: equal neighbours count in different tables.
+/* count_bytes: counts[v] += number of bytes v in src[0, n). It is the same on every tier, so no
+ * table has it. It uses eight arrays of counts: a count that was stored a few cycles ago is slow to
+ * load, and in skewed planes most bytes have the same count. So equal neighbours use different
+ * arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
- *     table          0  1  2  3  4  5  6  7     its counter [byte]
+ *     array          0  1  2  3  4  5  6  7     its count [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
- * are constant. */
+ * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane, as most upper
+ * planes of a delta are, is counted at once. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
-    const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
-                                            gets an eighth of them */
+    const size_t most = (size_t)8 << 15; /* bytes for which counts of 16 bits suffice: each array
+                                            counts an eighth of them */
     if (n != 0 && lmc__is_constant(src, n)) {
         counts[src[0]] += (uint32_t)n;
         return;
@@ -63,8 +63,8 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 
 #endif /* LMC_NO_ENCODER */
 
-/* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+/* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
+ * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -80,8 +80,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
- * pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
+ * widened in pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -93,8 +93,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by 128 at most in a step: enough for masks of 2 GiB, and a block has 2^22
-     * bits */
+    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
+     * at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -102,8 +102,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 #endif
 
 #if LMC__X86
-/* AVX2 has no popcount of vectors; the scalar instruction, for 8 bytes, takes a third of a cycle
- * (Zen 3). The last bytes, at most 7, make a word of their own: in what order does not matter. */
+/* AVX2 has no popcount of vectors; the scalar instruction counts 8 bytes. The last bytes, at most
+ * 7, make a word of their own, in any order. */
 LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
 {
     uint64_t rest = 0;
@@ -118,7 +118,7 @@ LMC__AVX2 static size_t lmc__count_ones_avx2(const uint8_t *mask, size_t size)
     for (; i < size; i++) rest = rest << 8 | mask[i];
     return ones + (size_t)_mm_popcnt_u64(rest);
 }
-/* The last load is masked: bytes beyond size read as zero and are not touched. */
+/* The last load is masked: it does not access bytes beyond size, and gives zeros for them. */
 LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t size)
 {
     __m512i ones = _mm512_setzero_si512();

@@ -7,17 +7,17 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from the CRC of what stands
- * before, 0 at the start. The kernels of all tiers give the same.
+ * CRC-32C (Castagnoli; spec 2): crc32c(crc, p, size) continues from crc, the CRC of the bytes
+ * before p, or 0. The kernels of all tiers give the same result.
  *
- * Why it can be cut in parts: but for the inversions at both ends, the CRC of a message is the
- * remainder of the message, as a polynomial over GF(2) with its first bit as the highest
- * coefficient, divided by the CRC's polynomial. So it is linear: the register after parts A, B is
+ * Why a message can be cut into parts: apart from the inversions at both ends, its CRC is the
+ * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
+ * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from register 0
+ *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
- * bit 31 of a register is the coefficient of x^0, so that x times it is a shift to the right.
+ * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
 /* Product of two polynomials modulo the CRC's. */
@@ -48,17 +48,18 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 
 /*
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
- * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
- * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
- * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
- * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
+ * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
+ * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
+ * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
+ * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
+ * implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+/* 8 bytes in the machine's order: sums of bits do not depend on it. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -66,8 +67,8 @@ LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
     return v;
 }
 
-/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
- * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where a place has `unit` bytes, 1 or 8; size is a
+ * multiple of 64. sums may be out: 64 bytes are read before the first of them is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
                                      size_t size, size_t unit)
 {
@@ -85,9 +86,9 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
     }
 }
 
-/* Makes out of a message, before which the register is crc, a shorter one that begins with register
- * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least. */
+/* From a message that begins with register crc, makes a shorter one with the same CRC that begins
+ * with register 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message
+ * must have at least LMC__CRC_PLACES(unit) + 64 bytes. */
 static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                size_t unit)
 {
@@ -108,8 +109,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
- * are not taken out, but go through a table. */
+/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
+ * The last four words are not cleared, but go through a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -147,16 +148,16 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 }
 
 /*
- * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
- * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
- * the first, and are joined at the end:
+ * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
+ * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
+ * but the first, and are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
+/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -188,10 +189,10 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
     c[3] = _mm_crc32_u64(c[3], lmc__load64(p + 3 * LMC__CRC_LANE4 + 8 * i));
 }
 
-/* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
- * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
- * up for both. */
+/* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
+ * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
+ * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
+ * compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -219,26 +220,25 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes that stand d bytes before 16 others can be replaced by their product
- * with x^(8d), added to these: it is congruent, and 16 bytes long because the factor is reduced to
- * 32 bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a
- * time:
+ * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
+ * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
+ * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
  *                  |         '-----------------------------------> * x^2048 ^ w1
  *                  '-------------------------------------> * x^2048 ^ w0
  *
- * and in the end v0 onto v1, v2, v3, their lanes 0, 1, 2 onto lane 3, and the 16 bytes left go
- * through the crc32 instruction.
+ * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
+ * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane stand 8 bytes before its others, so they have to
- * move by d + 8 bytes, x^(8 d + 64), the others by x^(8 d). A factor of 32 bits in the low half of
- * a word of 64 counts x^32 more than it says, and a product of two words has 127 bits, its x^0 one
- * below the top of 128: one x more. This leaves x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
+ * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
+ * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
+ * the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
-/* To fold by a distance of `vectors` = 1, 2, 4, 8 vectors. */
+/* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
 LMC__INLINE_AVX512 __m512i lmc__crc_factor(unsigned vectors)
 {
     const uint64_t *fold = lmc__crc_folds[vectors == 1   ? 0
@@ -255,8 +255,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* A step of n vectors, each to its sum; the sums of the first step are zero. *start: what the first
- * vector of all is xored with; zero from then on. */
+/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
+ * very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {

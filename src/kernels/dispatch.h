@@ -10,11 +10,10 @@
 #include <sys/auxv.h>
 #endif
 
-/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library is a pointer to a constant table, chosen at
- * first use. Threads that choose at the same time find the same answer, and the table was there
- * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done. */
+/* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
+ * The only state of this library is a pointer to a constant table, chosen at first use. Threads
+ * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -34,9 +33,9 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #endif
 
 #if LMC__X86
-/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both must be
- * asked: a CPU tells of AVX-512 also where the system has not enabled it, and its instructions
- * fault. Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+/* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
+ * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
+ * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -61,7 +60,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
 #endif
 
 #if LMC__X86
-/* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
+/* The AVX2 table for this CPU. Leaf 7 ecx, bit 10, is VPCLMULQDQ, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
     unsigned a, b, c, d;
@@ -72,8 +71,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
- * it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
+ * system, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -108,7 +107,7 @@ static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
     }
 }
 
-/* The best table up to a tier; at the latest the scalar one, which all builds have as tier 0. */
+/* The best table up to a tier. The loop ends at tier 0, scalar, which all builds have. */
 static const lmc__kernels *lmc__best_kernels(int tier)
 {
     const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
@@ -116,8 +115,8 @@ static const lmc__kernels *lmc__best_kernels(int tier)
     return k;
 }
 
-/* The table in use; chooses it if this is the first call. A tier that another thread has limited
- * between the load and the store stays: the store is for NULL only. */
+/* The table in use; the first call chooses it. If another thread limits the tier between the load
+ * and the store, its choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);

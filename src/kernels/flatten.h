@@ -7,9 +7,9 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6, so that an
- * element is a number of so many bits, and the node is `depth` bit planes, the most significant
- * first, of ceil(n / 8) bytes each:
+ * Flat nodes (spec 6.2): all 2^depth leaves below a node have the same depth, 2 to 6. So an element
+ * is a number of `depth` bits, and the node is `depth` bit planes of ceil(n / 8) bytes each, the
+ * most significant first:
  *
  *     src - first     5 2 7 0 ...           = 101 010 111 000 ...
  *     plane 0         1 0 1 0 ...
@@ -21,9 +21,9 @@
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
- * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
- * the list must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
+ * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
+ * must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -41,7 +41,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
 #define LMC__FOR_DEPTH(statement)                                                                  \
     switch (depth) {                                                                               \
     case 2: LMC__WITH(d, 2, statement)                                                             \
@@ -67,7 +67,7 @@ LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, si
         LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
-/* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
+/* symbols has only 2^depth entries: a copy is padded to the 64 entries of a table. */
 LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
                                               const uint8_t *symbols, unsigned depth)
 {
@@ -91,8 +91,8 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 
 #if LMC__X86
 /* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
- * 2^depth are not read, by a masked load. */
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
+ * no entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -124,9 +124,9 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements as the bytes of a word. Bit depth - 1 - d of each, plane d, is brought to the
- * lowest bit of its byte and collected to a byte of the plane. What the shift brings in from a
- * neighbour lies above that bit. */
+/* Eight elements as the bytes of a word. Plane d has bit depth - 1 - d of each: the bits are
+ * shifted to the lowest place of their bytes and collected to a byte of the plane. Bits that the
+ * shift brings in from a neighbour are above that place. */
 static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                 unsigned depth)
 {

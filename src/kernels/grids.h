@@ -15,7 +15,7 @@
  * scale follows from its prediction, an F32 in `second`. In restore, dst may be second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
- *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
+ *     log       bits of element = scale + q * step, so points have nearly equal ratios; the sign,
  *               if there is one, is the lowest bit of symbol - 1
  *
  *     linear, min = -2          log, signed, min = 0
@@ -28,17 +28,17 @@
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
- * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h).
- * Exactly the arrays are read and written. dst and src need no alignment, symbols that of uint16_t.
- * No other arrays may overlap.
+ * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
+ * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
+ * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. For
- * half of a float's bits are those of its root, except for the exponent's bias. floor and bias are
- * within the bounds of spec/quantised.md: half the bits are less than 2^30, and bias is 2^30 at
- * most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about its square root times a constant. Half
+ * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
+ * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
+ * bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -63,7 +63,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, then the sign. */
+/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -77,9 +77,9 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 
 #ifndef LMC_NO_ENCODER
 /* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
- * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, over one of 8 bits has
- * 25 or 26 bits: 24, and one or two more that decide the rounding. Only exact divisions give ties,
- * which go to the even neighbour.
+ * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8 bits
+ * gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give ties,
+ * which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -123,9 +123,9 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point. Smaller numbers wrap to 2^31 and more. An
- * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
- * point. */
+/* Distance from scale to the lower border of the lowest point. Smaller elements wrap to 2^31 and
+ * more. An encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to
+ * a point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
@@ -139,7 +139,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
     if (x == 0) return 0;
     if (!lmc__is_normal(x) || (x & 0x7FFFFFFF) > LMC__MAX_LOG_SCALE ||
         (x >> 31 && !grid->is_signed) || u >> 31 || t >= grid->n_points)
-        return LMC__EXCEPTION; /* beyond the outmost points it would move by over half a step */
+        return LMC__EXCEPTION; /* it is over half a step beyond the outermost points */
     return (grid->is_signed ? t << 1 | x >> 31 : t) + 1;
 }
 #endif
@@ -165,7 +165,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy; bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
+/* memcpy that bypasses the caches if the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -186,8 +186,8 @@ static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const 
     return exceptions;
 }
 
-/* Sum of (bits of the magnitude >> 14) over the elements that are normal numbers, of n <= 32768;
- * *count: how many these are. It fits in 32 bits: 17 for each element, times 2^15. */
+/* Sum of (bits of the magnitude >> 14) over those of n <= 32768 elements that are normal numbers;
+ * *count: how many these are. The sum fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -214,8 +214,8 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two from the divisor on (Warren, Hacker's Delight, 10-9). If it is a power of two, only
- * a shift by log2.
+ * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
+ * two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
  * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
@@ -226,9 +226,9 @@ typedef struct lmc__divisor {
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vectors of gcc and clang. Division must be IEEE's. Under -ffast-math it
- * is an approximation: then the scalar code divides. (clang has no macro for -freciprocal-math
- * alone.) */
+/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+ * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
+ * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
@@ -257,11 +257,11 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which serves AVX-512, too. Each line computes what the scalar
- * code does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
+ * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
- * numbers. Operators wrap, also the signed ones.
+ * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
@@ -308,13 +308,13 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
 }
 
 /* The scalar code adds in 64 bits. Here |q| is cut to `limit`, the largest number for which limit *
- * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds less
- * the scale are compared, so that the sum itself cannot overflow:
+ * step fits in 31 bits. A larger |q| and `limit` both give a sum beyond the bounds. The bounds
+ * minus the scale are compared, so that the sum itself cannot overflow:
  *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+ *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -365,7 +365,7 @@ LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, con
 }
 
 /* Each step takes twice as many symbols as there are elements in a vector: bytes widened to 16 bits
- * fill one. low is tested in the loop, but is the same in all steps. */
+ * fill a vector. low is tested in the loop, but is the same in all steps. */
 LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
                                            const uint8_t *low, size_t n, unsigned low_bits)
 {
@@ -402,8 +402,8 @@ LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i
     *exceptions -= is_off;
 }
 
-/* lmc__divide in floating point: like that, IEEE's division rounds once, to 24 bits. Rounding to
- * nearest is the default, and no function here changes it.
+/* lmc__divide in floating point. Like lmc__divide, IEEE's division rounds once, to 24 bits.
+ * Rounding to nearest is the default, and no function here changes it.
  *
  *     v = |x| / scale         the quotient as F32
  *     min(v, 65536)           compared as bits, which for positive floats have the order of the
@@ -432,8 +432,9 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, spread, says that it is off. Vectors cannot divide integers:
- * `step` is a reciprocal (lmc__divisor). The product of 31 bits and magic's 33 has at most 64.
+ * lmc__quantize_log; its bit 31, copied to all bits, says that it is off the grid. Vectors cannot
+ * divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and magic's
+ * 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...

@@ -19,31 +19,31 @@
  *   src, base --residual--> r --split--> bytes p = 0 .. width - 1 of each element
  *   base      --class-----> c
  *
- * Byte p of an element of class c goes to the next place of the list classes->row[c][p]; but the
- * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
- * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
+ * Byte p of element i, of class c, is written to the next place of the list classes->row[c][p]. But
+ * the lowest planes, p < n_natural, are not grouped: their byte is written to place i of
+ * classes->row[0][p], which has exactly n bytes. classes->n[c] becomes the number of elements in
+ * class c. Returns the CRC-32C of src.
  *
- * The vector tiers bring the elements of a class in a step together, then store each plane of them
- * at the end of its list. One plane of a step of eight elements, of two classes:
+ * In each step the vector tiers bring the elements of a class together, then store each of their
+ * planes at the end of its list. Here is one plane of a step of eight elements in two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
- * over by the next one, or lies in the list's slack. A class without an element in a step is stored
- * to as well. So every class has lists with slack, even if they are empty, and no two lists share
- * slack. A processor takes few stores a cycle to many lists in turn: that is what binds, so there
- * are as few of them as can be.
+ * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
+ * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
+ * element. So every class has lists with slack, even empty ones, and no two lists share slack.
+ * Stores to many lists in turn limit the speed, so there are as few of them as possible.
  *
- * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * src and base are read exactly, and once, because they may change meanwhile: lists and CRC are of
+ * the same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
  * grouping.
  */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. */
+/* Groups m elements, from number done->n on, which are at src; updates done. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -64,8 +64,7 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
                                : lmc__residual(v, b, width, LMC__ORDER_INTEGER);
         const unsigned c = class_of[lmc__key(b, width)];
         const size_t at = next[c]++;
-        /* A list grows by one byte in all grouped planes of the class alike, so one `at` serves
-         * all. */
+        /* All lists of a class grow by one byte together, so they have one `at`. */
         LMC__UNROLL for (p = 0; p < width; p++)
         {
             uint8_t *const to = p < first ? classes->row[0][p] + i : classes->row[c][p] + at;
@@ -76,8 +75,8 @@ LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src
     memcpy(done->next, next, sizeof next);
 }
 
-/* Elements [done->n, n), one by one, a strip at a time. This is the definition of group, and what
- * the other tiers end with. */
+/* Elements [done->n, n), one by one, a strip at a time. This defines group; the other tiers end
+ * with it. */
 static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                 const lmc__delta_block *block, lmc__delta_progress *done)
 {
@@ -101,17 +100,17 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class in a row of elements; then
- * each row is split to its lists. So each element is one store.
+/* A step of up to LMC__SORTED elements is sorted by class, each class to a row of elements; then
+ * each row is split to its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
  *     row 0                    q  t  v  w                 bytes p of these to the list row[0][p]
  *     row 1                    r  s  u  x                                              row[1][p]
  *
- * How many elements row c has so far is byte c of two words, which stay in registers. So a step has
- * fewer than 256 elements, in whole vectors. Rows are 256 + 8 elements long: so one number, 264 c,
- * says where row c begins and, in its lowest six bits, by how much to shift for byte c. */
+ * The number of elements in row c so far is byte c of two words, which stay in registers. So a step
+ * has fewer than 256 elements, in whole vectors. A row has room for 256 + 8 elements, so row c
+ * begins at 264 c, and the lowest six bits of this number are the shift to byte c. */
 #define LMC__SORTED 224u
 #define LMC__SORT_ROW (256u + 8)
 
@@ -120,8 +119,8 @@ typedef struct lmc__row_counts {
     uint64_t low, high;
 } lmc__row_counts;
 
-/* m residuals, of which row[i] is where the row begins, to sorted. has_high: there are more than
- * eight rows. */
+/* Sorts m residuals into the rows of `sorted`; row[i] is where the row of residual i begins.
+ * has_high: there are more than eight rows. */
 LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *residuals,
                                                const uint16_t *row, size_t m, unsigned width,
                                                int has_high)
@@ -144,7 +143,7 @@ LMC__INLINE lmc__row_counts lmc__sort_by_class(uint8_t *sorted, const uint8_t *r
     return n;
 }
 
-/* Whole vectors. Those of a strip are stored as they came, too: the CRC is of this copy. */
+/* Whole vectors. The elements of a strip are also copied: the CRC is of this copy. */
 LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__classes *classes,
                                          const uint8_t *src, const lmc__delta_block *block,
                                          unsigned width, lmc__delta_progress *done)
@@ -209,7 +208,7 @@ LMC__INLINE_VEC void lmc__group_vec_loop(const lmc__kernels *k, const lmc__class
             for (c = 0; c < n_classes; c++) {
                 const size_t n = (c < 8 ? counts.low : counts.high) >> 8 * (c & 7) & 255;
                 j = 0;
-                do { /* of a natural plane nothing is grouped; but the top plane always is */
+                do { /* natural planes are not grouped; the top plane always is */
                     LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                         LMC__VEC(load)(first_row + (c * LMC__SORT_ROW + j) * width + vector * p);
                     LMC__VEC(split_vectors)(v, width);
@@ -244,17 +243,18 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 #endif
 
 #if LMC__X86
-/* Whole steps of 128 elements, all in registers, the CRC as in split_root. Of a class's elements,
- * the places are compressed, those of the second 64 behind those of the first, and each plane is
- * permuted by them.
+/* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
+ * class's elements are compressed, those of the second 64 behind those of the first, and each plane
+ * is permuted by them.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
- * Most lists get 32 elements at most, which take fewer store cycles than 64. To a class with more
- * than a fifth of all elements 64 are stored in any case: so that the branch is foreseen. */
+ * Most lists get at most 32 elements, and storing these takes fewer cycles than storing 64. For a
+ * class with more than a fifth of all elements 64 are always stored, so that the branch is
+ * predicted well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)

@@ -22,30 +22,30 @@
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
- * less, to work in. The row of a plane that is yet to be made is not looked at.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
+ * these are fewer. The row of the plane that is yet to be made is not used.
  *
- * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
- * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
- * overlaps none of them.
+ * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
+ * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
+ * them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
- * once for each block, when all that could be wrong with its payload has been found.
+ * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
+ * this once for each block, when its payload has been checked completely.
  *
- * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
- * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
- * before.
+ * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
+ * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
+ * must be computed before.
  */
 
-/* What is left of a side when `used` bytes of its list are. */
+/* A side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
     return side;
 }
 
-/* Elements [i, i + m), at most a strip, to dst; n_right ones of the root's mask are before them.
- * Returns that number for the next strip. */
+/* Joins elements [i, i + m), at most a strip; n_right ones of the root's mask are before them.
+ * Returns n_right for the next strip. */
 static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__join_source *source,
                               size_t i, size_t m, size_t n_right)
 {
@@ -65,15 +65,14 @@ static size_t lmc__join_strip(const lmc__kernels *k, uint8_t *dst, const lmc__jo
     return n_right;
 }
 
-/* Without snapshots nobody wants one. */
+/* Without snapshots no sum is needed. */
 #ifndef LMC_NO_SNAPSHOT
 #define LMC__SUM64(k, p, size) (k)->sum64(p, size)
 #else
 #define LMC__SUM64(k, p, size) 0
 #endif
 
-/* Elements [done.n, n), strip by strip. This is the definition of join_root, and what the other
- * tiers end with. */
+/* Elements [done.n, n), strip by strip. This defines join_root; the other tiers end with it. */
 static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
                                  const lmc__join_source *source, size_t n, lmc__progress done,
                                  uint64_t *sum)
@@ -99,10 +98,10 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
 
 #if LMC__X86
 /*
- * AVX2, to a dst that is streamed. What is streamed is not in the caches afterwards, and the crc32
- * instructions want bytes in memory, in four lanes a quarter of a strip apart. So a strip is made
- * in a buffer, and while the next one is made in another, it is drained: summed up and copied to
- * dst. Vector instructions make, crc32 instructions sum up: they do not compete for units. In time:
+ * AVX2, if dst is streamed. Streamed bytes are not in the caches afterwards, but crc32 instructions
+ * need bytes in memory, in four lanes a quarter of a strip apart. So a strip is made in a buffer.
+ * While the next strip is made in another buffer, the first is drained: its CRC is computed, and it
+ * is copied to dst. Vector and crc32 instructions do not compete for units. In time:
  *
  *   strip                 0        1        2             last
  *   made in buffer        0        1        0             last % 2
@@ -113,42 +112,42 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  *
  *   a: lmc__join_strip    b: the loop of lmc__join_root_loop_avx2    c: behind it
  *
- * Streaming stores want aligned places, but dst may start anywhere: `head` bytes stand before the
- * first aligned one. So what is copied while a strip is drained is shifted by head bytes:
+ * Streaming stores need aligned addresses, but dst may start anywhere: `head` bytes before the
+ * first aligned address. So the bytes that are copied while a strip is drained are shifted by head:
  *
  *   strip s in its buffer      |(head)|            ...                    |slack|
  *   copied to dst + head              |  vector | vector | ... | vector      |
  *
- * The last vector needs the first head bytes of strip s + 1, which are not here. They are by then:
- * when the first step of strip s + 1 is made, its first vector is copied to the slack behind strip
- * s, long before the last step of draining reads it. At both ends plain stores that may overlap
- * others fill in: one vector at dst for the head of strip 0, and of the last strip one vector less
- * is streamed, and its last 32 bytes are stored where they belong.
+ * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
+ * is made, its first vector is copied to the slack behind strip s, long before the last step of
+ * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
+ * vector less is streamed.
  *
- * Reads: masks and planes exactly, since steps are whole; a list of the root in vectors of 16 bytes
- * from where it is, so up to 16 bytes into its slack. Streaming stores reach other threads in any
- * order: the caller that asked for them ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
+ * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
+ * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Does not compile if it does not. */
+/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
-/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
- * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. */
+/* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
+ * addresses differ: else a load may wait until an earlier store to an address with the same low
+ * bits has reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes that never goes on: how far a
- * step would go is masked, with no bits for constants, all bits for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
+ * length of a step is masked, by 0 for constants, by all ones for lists. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
 } lmc__side_cursor;
 
 /* The side behind its first `used` elements. `constant` must live as long as the cursor. A constant
- * as a list costs a shuffle for nothing, but one loop then serves all four kinds of roots. */
+ * as a list costs a needless shuffle, but then one loop can do all four kinds of roots. */
 LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t used,
                                                       uint8_t constant[64])
 {
@@ -159,8 +158,8 @@ LMC__INLINE_AVX2 lmc__side_cursor lmc__open_side_avx2(lmc__side side, size_t use
     return cursor;
 }
 
-/* Copies to an aligned place: `at` bytes behind out, `width` vectors. `from` may be anywhere: it is
- * `head` bytes into a buffer. */
+/* Copies `width` vectors from from + at to out + at, which is aligned. `from` is not: it is `head`
+ * bytes behind the start of a buffer. */
 LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, size_t at,
                                             unsigned width)
 {
@@ -169,7 +168,7 @@ LMC__INLINE_AVX2 void lmc__copy_stream_avx2(uint8_t *out, const uint8_t *from, s
         (__m256i *)(void *)(out + at + 32 * p), lmc__load_avx2(from + at + 32 * p));
 }
 
-/* All whole strips, of which there is one at least; the root, if any, is the top plane. */
+/* All whole strips; there is at least one; the root, if any, is the top plane. */
 LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, uint8_t *dst,
                                                         const lmc__join_source *source, size_t n,
                                                         unsigned width, enum lmc__order order,
@@ -201,8 +200,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch what is read next at the speed of what is written now: it is compressed, and
-             * so the shorter of the two. */
+            /* Fetch as much of what is read next as is written now: that is enough, because
+             * compressed data is the shorter of the two. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -242,7 +241,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* By strips what is not streamed, and what is rare: a root that is not the top plane. */
+/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -257,7 +256,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
 #define LMC__CALL(w, can_merge)                                                                    \
     done = lmc__join_root_loop_avx2(k, dst, &source, n, w, order, can_merge, streaming, &buffers)
         case 1: LMC__CALL(1, 1); break;
-        case 2: /* zeros are decoded at 0.87 of the speed where the root is tested in the loop */
+        case 2: /* testing for the root in the loop would slow down blocks of zeros */
             if (source.root) LMC__CALL(2, 1);
             else LMC__CALL(2, 0);
             break;
@@ -334,8 +333,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* The tests that a step would feel are made here, once a block: is there a root, is dst streamed.
- * Order and sum are tested in any case. Elements of 8 bytes test everything, once for 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: is there a root, is
+ * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
+ * steps, of 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \

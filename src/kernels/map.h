@@ -5,11 +5,11 @@
 #include "kernels/vec_avx512.h"
 
 /* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
- * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these; the inverse is for an escape's bytes. */
+ * Both are accessed exactly. Encoders map symbols to ranks, the places of their leaves in the tree
+ * (spec 6.2), and partition the ranks. The inverse map restores the bytes of an escape. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: for all that the compiler knows, a store may change src or the
+/* Four look-ups before four stores: a compiler must assume that a store changes src or the
  * table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
@@ -27,9 +27,9 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 
 #if LMC__NEON
 
-/* Four look-ups of 64 entries each, by places less 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx keeps what was there: so each place counts once. Subtraction wraps: a place that
- * is below 64 k becomes at least 64 again. All of the table is in 16 of the 32 registers. */
+/* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
+ * gives 0, and tbx leaves the byte as it was: so one look-up sets each byte. Subtraction wraps
+ * around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -48,9 +48,9 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 
 #if LMC__AVX2_TEXT
 /* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
- * which most rows just count up: there the distance between an entry and its place is the same
- * throughout. One shuffle, by a place's upper half, finds its row's distance. One more for each row
- * that needs it, by the lower half, adds the corrections. All sums are modulo 256.
+ * which most rows just count up: in such a row the distance between an entry and its place is
+ * constant. One shuffle, by a place's upper 4 bits, finds its row's distance. For each row that
+ * does not count up, one more, by the lower 4 bits, adds corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
@@ -79,15 +79,15 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop over rows is as long as the tree's symbols make it. */
+/* 32 bytes. The loop has a turn for each row to correct. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
     __m256i out = _mm256_add_epi8(v, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->distance), row));
     unsigned i;
     for (i = 0; i < rows->n; i++) {
-        /* v ^ first is below 16 in this row only; 0x70 more, saturated, sets bit 7 of all others,
-         * for which a shuffle gives 0 */
+        /* v ^ first is below 16 in this row only. In all other rows adding 0x70, saturated, sets
+         * bit 7, so the shuffle gives 0 */
         const __m256i place = _mm256_adds_epu8(
             _mm256_xor_si256(v, _mm256_set1_epi8((char)rows->first[i])), _mm256_set1_epi8(0x70));
         out = _mm256_add_epi8(out, _mm256_shuffle_epi8(lmc__load_row_avx2(rows->more[i]), place));
@@ -109,8 +109,8 @@ LMC__AVX2 static void lmc__map_avx2(uint8_t *dst, const uint8_t *src, size_t n,
 #endif
 
 #if LMC__X86
-/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them. What
- * vpmovb2m takes is just that bit, so the bytes are the mask themselves. */
+/* Two look-ups of 128 entries each, which ignore bit 7 of a byte; bit 7 chooses between them.
+ * vpmovb2m makes a mask of just that bit of each byte. */
 LMC__INLINE_AVX512 __m512i lmc__map_step_avx512(__m512i v, const __m512i table[4])
 {
     const __m512i low = _mm512_permutex2var_epi8(table[0], v, table[1]),

@@ -22,13 +22,13 @@
  *
  * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
  * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst gets whole groups too, so it must not overlap the sides.
+ * dst is written in whole groups, too, so it must not overlap the sides.
  */
 
 /* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from above), and undoes the sort. A constant must be the right side;
- * if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) & ones) is r at
- * the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+ * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
+ * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
+ * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -62,7 +62,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro, as clang wants a literal for a lane's number.
+ * counts up to and including that byte. A macro: clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -134,8 +134,8 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *     ~sum             .   0   .   .   1   2   .   3         places in right
  *
  * The values at the dots do not matter: the blend takes the other side there. The first half takes
- * 16 - half elements of the left list and half of the right one, and the second half goes on behind
- * them. So each half is loaded from its own place, within 32 bytes from a and b. */
+ * 16 - half elements of the left list and half of the right one, and the second half continues
+ * behind them. So each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int has_left, int has_right)
@@ -168,8 +168,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* A popcount of the mask moves the pointers a and b. Only these connect one step to the next. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
+ * short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -219,8 +219,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: taken where a side is no list. Each step loads the next 64 bytes of each list. Such a load
- * may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
+ * load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -249,7 +249,7 @@ LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, siz
 #endif
 
 #if LMC__SIMDE
-/* Between two constants the scalar kernel wins: it has no bytes to shuffle. */
+/* Between two constants the scalar kernel is faster: it has no bytes to shuffle. */
 static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                              lmc__side right)
 {

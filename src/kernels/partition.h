@@ -8,8 +8,8 @@
 #include "kernels/vec_avx512.h"
 
 /*
- * partition: bit i of mask = (src[i] >= split); elements with 0 to the list left, with 1 to the
- * list right, in order. One node of a mask tree, encoded.
+ * partition: bit i of mask = (src[i] >= split); elements with a 0 go to the list left, those with a
+ * 1 to the list right, in order. This encodes one node of a mask tree.
  *
  *     src    3 9 4 4 8 9 1 7        split 7
  *     mask   0 1 0 0 1 1 0 1
@@ -18,12 +18,12 @@
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * src has ranks: the place of each symbol's leaf in the tree. So each node's leaves are
- * consecutive.
+ * src has ranks, the place of each symbol's leaf in the tree. So the leaves below a node have
+ * consecutive ranks.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
- * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
- * the end lies in the slack of the list:
+ * vectors. What a store writes behind the end of its part is overwritten by the next store, or lies
+ * in the slack of the list:
  *
  *     sorted by 8     l l l l l r r r    l l r r r r r r
  *     to left         l l l l l . . .    stored at 0
@@ -31,12 +31,13 @@
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src: when the elements [i, i + V) are in a register, at most i were stored to the
- * left. So this store ends at or before i + V, where the next load begins. right must not be src.
+ * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements are
+ * stored to the left. So its store ends by i + V, where the next load begins. right must not be
+ * src.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. Those of the slack count as zeros. */
+/* Eight elements at a time, the definition. Elements behind n get a 0. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
                                        const uint8_t *src, size_t n, unsigned split, int has_left,
                                        int has_right)
@@ -67,10 +68,10 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* Stores the elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and
- * n_right others; NULL: that side is not wanted. Returns the new n_right. A shuffle sorts eight at
- * a time: zeros to the lower half, ones to the upper. All places are known first, so no store
- * waits:
+/* Stores the elements of LMC__VECTORS_SORTED vectors behind n_left and n_right others: those with a
+ * 1 in m to the right. NULL: that side is not wanted. Returns the new n_right. A shuffle sorts
+ * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
+ * store waits:
  *
  *     m               byte 0    byte 1    byte 2    byte 3
  *     ones before       0         r1        r2        r3
@@ -99,8 +100,8 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n are real, behind `done` others, n_right of them on the right.
- * It always loads 64 bytes: at most 63 of the list's slack. */
+/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
+ * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
                                              size_t done, size_t n_right)
@@ -147,8 +148,8 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
 #endif
 
 #if LMC__X86
-/* vpcompressb sorts 64 elements at once, to a register, and a full store follows. The form with a
- * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
+/* vpcompressb sorts 64 elements at once into a register, which is then stored whole. The form with
+ * a memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
  * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
@@ -156,7 +157,7 @@ LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t
  *     compress(v, m, v)       b c f h . . . . ...     to right
  *     compress(v, ~m, v)      a d e g . . . . ...     to left
  *
- * As lmc__partition_step_avx2. */
+ * The function does what lmc__partition_step_avx2 does. */
 LMC__INLINE_AVX512 void lmc__partition_step_avx512(uint8_t *left, uint8_t *right, size_t *n_left,
                                                    size_t *n_right, __m512i v, uint64_t m)
 {

@@ -12,25 +12,25 @@
 #include "kernels/classes.h"
 
 /*
- * patch: elements of which few have changed (spec 5.2, Sparse). dst is base, but for the elements
- * that changes->at names: number at[c][j] of class c, counted from 0 among the class's elements in
- * base, has the residual changes->residual[c][j], an integer of `width` bytes, and with base's
- * element that gives the element of dst. dst may be base; then only what changes is written.
- * Returns the CRC-32C of dst.
+ * patch: restores elements of which few have changed (spec 5.2, Sparse). dst becomes a copy of
+ * base, except for the elements that changes->at names. Element number at[c][j] of class c, counted
+ * from 0 among the class's elements in base, has the residual changes->residual[c][j], of `width`
+ * bytes; base's element and this give the element of dst. dst may be base; then only changes are
+ * written. Returns the CRC-32C of dst.
  *
  *     base                    A0 B0 A1 A2 B1 B2 A3 ...        classes A and B, numbered
  *     at[A]  2 3 -            .  .  .  x  .  .  x
  *     at[B]  1 -              .  .  .  .  x  .  .
  *
- * tally is what count_classes of the same table has made of the same base and grouping. By it, all
- * that is done for elements that have not changed is to copy them, and the CRC.
+ * tally was filled by count_classes of the same table, for the same base and grouping. With it,
+ * elements that have not changed are only copied and added to the CRC.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
- * at and residual are read follows from at alone, but for LMC__PAD bytes behind it; a number beyond
+ * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
+ * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
  * the class's elements changes nothing.
  */
 
-/* Element i, before it changes. */
+/* Notes element i before it changes. */
 LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsigned width)
 {
     if (!undo) return;
@@ -38,7 +38,7 @@ LMC__INLINE void lmc__note_undo(lmc__undo *undo, size_t i, uint64_t before, unsi
     lmc__store_element(undo->before, undo->n++, before, width);
 }
 
-/* Puts all back, in a block whose elements patch has changed. */
+/* Undoes all changes that patch has made to the block at dst. */
 LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned width)
 {
     size_t j;
@@ -46,7 +46,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Changes done, and elements seen, of each class, in the first n elements; their CRC-32C. */
+/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -75,8 +75,7 @@ LMC__INLINE void lmc__patch_body(uint8_t *dst, const lmc__patches *changes,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of patch, and what the other tiers end
- * with. */
+/* Elements [done->n, n), one by one. This defines patch; the other tiers end with it. */
 static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__patches *changes,
                                 const lmc__delta_block *block, const lmc__patch_progress *done,
                                 lmc__undo *undo)
@@ -102,8 +101,8 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 
 #if LMC__X86
 /*
- * Chunk by chunk, class by class: the changes whose numbers lie in the chunk, if there are any. The
- * tally's bytes say how many elements of the class each group of 64 has:
+ * In each chunk, class by class, the changes whose numbers are in the chunk are found. The tally's
+ * bytes say how many elements of the class each group of 64 has:
  *
  *     of class c           2        2        2                 difference of two rows of the tally
  *     up_to                       2        4        6
@@ -111,28 +110,29 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made.
+ * dst may be base, and a changed element may get another key, while the keys of its group may be
+ * needed again. So elements are written when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
+/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number of it), what they
- * were, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on, and a zero before. */
+/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
+ * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
+ * zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
 
-/* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
- * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
+ * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -149,19 +149,19 @@ LMC__INLINE_AVX2 uint32_t lmc__sum_bytes_avx2(__m256i v)
     return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi64(half, _mm_unpackhi_epi64(half, half)));
 }
 
-/* Sums of 16 numbers of 16 bits up to each. */
+/* For each of 16 numbers of 16 bits, the sum of the numbers up to it. */
 LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 {
     const __m256i last = _mm256_set1_epi16(0x0F0E);
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 2));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 4));
     v = _mm256_add_epi16(v, _mm256_slli_si256(v, 8));
-    /* and the last of the lower eight to the upper ones; 0x08: zeros, then the lower half */
+    /* adds the last of the lower eight to the upper eight; 0x08: zeros, then the lower half */
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to; and, of these sums, how many
- * are at most `number`: the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`; that is the group that it is in. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -177,15 +177,15 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
     const __m256i wanted = _mm256_set1_epi16((short)number),
                   low = lmc__load_avx2((const uint8_t *)up_to),
                   high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
+    /* packs takes halves of the two vectors in turn, which does not change how many there are */
     return LMC__PATCH_GROUPS -
            (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
                _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
 }
 
-/* Of the next LMC__PATCH_STEP changes of class c, those with numbers below `end`, to pending from
- * change n on, their numbers less `seen`. Returns how many: without a branch for each, which could
- * not be foreseen. */
+/* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
+ * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
+ * each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -194,7 +194,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* of 16 bits, which hold those that count; packing takes halves of the two in turn */
+    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -214,7 +214,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is. */
+/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
@@ -234,7 +234,7 @@ LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_
     return lmc__find_one_by_sums(m, rank);
 }
 
-/* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
+/* Copies a multiple of 64 bytes; for memcpy, compilers would use a slow instruction here. */
 LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i;
@@ -246,9 +246,9 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* A strip that is made: its CRC; it is streamed to dst, if it is to be. The next one is fetched
- * meanwhile. AVX-512 does all in one loop, for streaming stores wait for memory; and it fetches as
- * many bytes from later on, if that is not NULL. size is a multiple of 512. */
+/* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
+ * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
+ * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -290,8 +290,8 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* All changes of a chunk, to pending: their numbers within their classes, classes and residuals, and
- * the sums that are to place them. Returns how many. n_groups: of the chunk, at most 32. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
 LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
                                              size_t n_groups, const uint8_t *tally, size_t row,
                                              const lmc__patches *changes, unsigned n_classes,
@@ -324,8 +324,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* The chunk's n pending elements, which are at base and which `out` has, too, are restored and
- * written to out. from: the chunk's first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
+ * the chunk, as base has. from: its first element's number. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -363,8 +363,9 @@ LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
 LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 #undef LMC__DEFINE_PATCH_CHUNK
 
-/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
- * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+/* The whole steps of the tally, then the rest. A strip is copied to dst first or, if it is
+ * streamed, to a buffer, which is aligned so that loads cross no lines. If dst is base, nothing is
+ * copied. */
 #define LMC__END_STRIP(isa, streams)                                                               \
     lmc__end_strip_##isa(k, done.crc, to, out, size, from + size,                                  \
                          i * width < streaming.next_size ? streaming.next + i * width : NULL,      \

@@ -5,20 +5,20 @@
 
 /*
  * The residual of an element against its prediction, and back (spec 5.1). Elements are integers of
- * W = 8 * width bits; small differences in either direction become small numbers: zigzag, 0, -1, 1,
- * -2, 2 ... become 0, 1, 2, 3, 4 ...
+ * W = 8 * width bits; zigzag turns small differences in either direction into small numbers: 0, -1,
+ * 1, -2, 2 ... become 0, 1, 2, 3, 4 ...
  *
- * Integers: the difference modulo 2^W. Floats, in three steps, each a bijection of all bit
- * patterns, NaN and -0 included:
+ * Integers: the difference modulo 2^W. Floats: three steps, each a bijection of all bit patterns,
+ * NaN and -0 included:
  *
- *     sign      x = v ^ (base's sign bit): both signs relative to the prediction's. The prediction
- *               is positive now, as an integer: base without its sign bit
- *     order     a float's magnitude falls with its bits where it is negative: flip those bits, and
- *               the integers are in the order of the numbers
+ *     sign      x = v ^ (base's sign bit): both signs are now relative to the prediction's. So the
+ *               prediction is positive: as an integer, base without its sign bit
+ *     order     where x is negative, the float falls as its other bits rise: flip these bits, and
+ *               the integers have the order of the floats
  *     distance  d = x - base modulo 2^W
  *
- * With prediction 0 all that is left is a rotation to the left by one bit: x = v; where v is
- * negative, the order flips all bits but the sign, and the zigzag of that flips them back.
+ * With prediction 0 all this is a rotation to the left by one bit: x = v; where v is negative, the
+ * second step flips all bits but the sign, and zigzag flips them back.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -45,9 +45,9 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 }
 
 #if LMC__NEON || LMC__X86
-/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums
- * modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise operators. Then
- * differences, and lmc__residual and lmc__restore_element for each element. */
+/* For each element of a vector: sign_bits, its sign bit alone; negative, all bits if it is
+ * negative, else none; plus and minus, modulo 2^W; residual and restore, as lmc__residual and
+ * lmc__restore_element. Operators of gcc's and clang's vector types act on each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -101,7 +101,7 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 #else
 #define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
 #endif
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+/* r rotated to the right by one bit is r >> 1, with the sign of the difference in the top bit. */
 #define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
     INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
     {                                                                                              \

@@ -8,11 +8,11 @@
 #include "kernels/residual.h"
 
 /*
- * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
- * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8; all rows and the elements are read
- * and written exactly, of any alignment, and none may overlap another. Of floats it is
- * the element rotated left by one bit, which brings the exponent of a float into a byte of its own,
- * the top one, and its sign to the lowest bit:
+ * split: writes byte p of element i's residual against 0 (spec 5.1) to planes->row[p][i].
+ * join: the inverse. Elements have `width` bytes, 1, 2, 4 or 8. All rows and the elements are read
+ * and written exactly; they may have any alignment, and must not overlap. The residual of a float
+ * is the float rotated left by one bit. For bf16 and fp32 the top byte is then the exponent, and
+ * the sign is the lowest bit:
  *
  *     bf16        s eeeeeeee mmmmmmm                    fp32   s eeeeeeee mmm ... mmm (23)
  *     rotated     eeeeeeee mmmmmmms                            eeeeeeee mmm ... mmm s
@@ -21,7 +21,7 @@
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * On their own they are called for samples and for what the loops of split_root and join_root leave
+ * Both are called directly for samples, and for what the loops of split_root and join_root leave
  * over.
  */
 
@@ -35,9 +35,9 @@
     default: LMC__WITH(w, 8, statement)                                                            \
     }
 
-/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
- * right one: in one function for all widths, gcc runs out of registers for the counters and
- * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+/* Defines functions NAME_1 to NAME_8 of a loop NAME_loop, one for each width, and calls the right
+ * one. In one function for all widths gcc would run out of registers for the counters and pointers
+ * of the innermost loop. The loop has `width` as a parameter, these functions do not. */
 #define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
     attributes void name##_##w parameters                                                          \
     {                                                                                              \
@@ -57,8 +57,9 @@
     default: name##_8 arguments;                                                                   \
     }
 
-/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
- * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+/* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
     (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
@@ -69,7 +70,7 @@
 #endif
 #endif
 
-/* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
+/* The inverse of lmc__split_body. Rows are read exactly: natural planes and raw ones are in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                 unsigned width, enum lmc__order order)
@@ -82,7 +83,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
             int j;
-            /* all loads before the first store, or what dst might alias would stop the compiler */
+            /* all loads before the first store: for the compiler, dst may overlap rows */
             for (j = 0; j < 16; j++) {
                 const uint16_t r = (uint16_t)(low[j] | high[j] << 8);
                 const uint16_t z = (uint16_t)(r >> 1 | r << 15);
@@ -110,7 +111,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. */
+/* Calls the body with constants: 4 widths, two of them with each order. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -120,7 +121,7 @@ LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *plane
     else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
 }
 
-/* The vector tiers end with this, too, so n may be 0. */
+/* The vector tiers also end with this kernel, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                              unsigned width, enum lmc__order order)
 {
@@ -128,8 +129,8 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
- * goes through buffers of a whole group. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The last 1
+ * to 7 elements go through buffers for eight. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -159,7 +160,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
         lmc__split8(v, src + i * width, width, order);
         for (p = 0; p < width; p++) lmc__store64(planes->row[p] + i, v[p]);
     }
-    /* 1 to 7 elements: the zeros behind them become zeros behind each row's, which are not
+    /* 1 to 7 elements, filled up with zeros: these become zeros behind each row, which are not
      * copied */
     if (i < n) {
         uint8_t tail[64], out[8];
@@ -173,7 +174,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* Copies of a body, as of join. */
+/* As lmc__join_by_order. */
 LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
                                      unsigned width, enum lmc__order order)
 {
@@ -192,27 +193,26 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 
 #if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's.
+ * the loop. The scalar kernel does the rest.
  *
- * A block of `width` vectors of elements, in order, becomes one vector for each plane in
- * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
- * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * `width` vectors of elements, in order, become one vector for each plane in log2(width) steps.
+ * Each step sorts bytes by one more bit of p, their place within the element. Here the width is 4,
+ * a vector has 8 bytes, and 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
- * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
- * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll.
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
+ * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
- * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
+ * permutation, on AVX-512 by one permutation, on NEON by one instruction.
  *
- * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
- * LMC__ORDER_NONE. */
+ * Before a split elements become residuals against 0 (spec 5.1), after a join residuals become
+ * elements; order is not LMC__ORDER_NONE there. */
 #define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
     INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
     {                                                                                              \
@@ -324,7 +324,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -341,7 +341,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 
 #if LMC__X86
 #ifndef LMC_NO_ENCODER
-/* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
+/* For samples, and for a root that is not the top plane: split_root's own loop cannot do that. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {

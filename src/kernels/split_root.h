@@ -22,26 +22,24 @@
  *                        --map by root->table--> ranks
  *                        --partition at root->split--> root->mask, root->left, root->right
  *
- * That is the root of one plane's tree; root->n_right becomes the number of ones in the mask. left
- * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
- * is not defined: to have the plane's bytes, call again without a root.
+ * The last step makes the root of one plane's tree; root->n_right becomes the number of ones in the
+ * mask. left and right may be NULL (not wanted), and left may be the row itself. What the row holds
+ * afterwards is not defined: to have the plane's bytes, call again without a root.
  *
- * The root is the one node that all bytes of a plane go through, and here they are in a register
- * already: three passes less over the plane.
+ * All bytes of a plane go through the root, and here they are in registers already: this saves
+ * three passes over the plane.
  *
- * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
- * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
- * of 8.
+ * src is read exactly, and once, because it may change meanwhile: planes, root and CRC are of the
+ * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
+ * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
- * tiers end with.
+/* Elements [done.n, n), strip by strip. This defines split_root; the other tiers end with it.
  *
  * left may be the row: the ranks of a strip are in row[i, i + m) when they are partitioned, and at
- * most i of them have been written to left before. What partition stores behind those is, at worst,
- * the start of the next strip's place in the row, which the split fills later:
+ * most i ranks were written to left before. What partition stores behind them reaches, at worst,
+ * the next strip's place in the row, which split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
  *            0                    i - n_right        i                     i + m */
@@ -102,8 +100,7 @@ LMC__INLINE_AVX2 void lmc__begin_root_avx2(lmc__root_avx2 *r, const lmc__parted 
     r->right = root->right;
 }
 
-/* 32 elements from number i on, which are v: to planes, the top one to the root, if there is one.
- */
+/* Writes 32 elements, v, from number i on to planes; the top plane to the root, if there is one. */
 LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__root_avx2 *r,
                                                 __m256i v[8], size_t i, unsigned width,
                                                 enum lmc__order order, int has_root)
@@ -127,17 +124,17 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
 /* Whole strips; the root, if any, is the top plane. While a strip is split, from its copy, the next
  * one is copied.
  *
- * The CRC is that of four lanes, a quarter of the strip each, since one crc32 instruction waits
- * three cycles for the one before. So while the vectors of elements [j, j + 32) are split, the
- * checksum reads 8 * width bytes of each lane, from byte j * width / 4 on: other bytes, but as
- * many, and all in the first cache. It takes none of the units that vectors need.
+ * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
+ * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
+ * bytes of each lane, from byte j * width / 4 on. These are other bytes, but as many, and all are
+ * in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
  *                         |================|                                       split
  *
- * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip. */
+ * After strip / 32 steps, of 32 * width bytes each, both have read the whole strip. Then the lanes
+ * are joined to one register, with which lane 0 of the next strip begins. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -185,7 +182,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *plan
     return done;
 }
 
-/* a folded onto b, in each of both lanes */
+/* a folded onto b, in both lanes */
 LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i b)
 {
     return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),
@@ -193,9 +190,9 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
                             b);
 }
 
-/* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
- * that are split, and nothing is copied. What the sums are in the end is a message that leaves the
- * same register, from 0 on. */
+/* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
+ * registers that are split, and nothing is copied. In the end the sums are a message that has the
+ * same CRC, if the register begins with 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -248,8 +245,8 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
  *     crc[1]       v1 ---------------------------> v1 ------->
  *
  * So the products of a step do not wait for each other, and the same loads serve both CRC and
- * split. The register at the start, all ones, is added to the first vector: `start` is that once,
- * then 0, which is cheaper than a first step of its own. */
+ * split. The register at the start, all ones, is added to the first vector: `start` is that
+ * register in the first step, then 0, so the first step needs no own code. */
 LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
                                                              const lmc__parted *root,
                                                              const uint8_t *src, size_t n,
@@ -273,7 +270,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left may be the row itself, which is not written here */
+    /* left may be the top plane's row, which this loop does not write */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
@@ -308,8 +305,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
     return done;
 }
 
-/* Whether there is a root is a constant, so that the loop without one has its registers free. order
- * is tested once a step. */
+/* has_root is a constant, so the loop without a root has more registers free. order is tested in
+ * each step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
     static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
         lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
@@ -320,7 +317,7 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         if (root) return lmc__split_root_loop_##isa(planes, root, src, n, width, order, 1);        \
         return lmc__split_root_loop_##isa(planes, NULL, src, n, width, order, 0);                  \
     }
-/* By strips what is rare: a root that is not the top plane, and elements of 8 bytes. */
+/* Rare cases are done by strips: a root that is not the top plane, and elements of 8 bytes. */
 #define LMC__DEFINE_SPLIT_ROOTS(isa, attribute)                                                    \
     LMC__DEFINE_SPLIT_ROOT(1, isa, attribute)                                                      \
     LMC__DEFINE_SPLIT_ROOT(2, isa, attribute)                                                      \

@@ -11,21 +11,21 @@
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So they take a strip of the block through all stages, then the next one:
+ * into the first cache. So each takes one strip of the block through all stages, then the next:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
  *   AVX-512               the same; a strip is one step of 64 elements, and the CRC, which AVX-512
  *                         computes in vector registers, needs no bytes in memory
  *
- * The elements of an encoder may change at any time (put_block.h). So it looks at them once: a
- * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
+ * An encoder's input may change at any time (put_block.h). So it is read only once: a strip is
+ * copied to the stack first, and all stages use the copy. On AVX-512 the copy is in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
  * the kernels of the tier do the rest of the block, strip by strip.
  */
 
-/* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
+/* Bytes of elements in a strip. With its planes, and the lists that these are made of, a strip
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
@@ -33,12 +33,12 @@
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
-/* What a vector loop has done: the first n elements, whose bytes in src or dst have that CRC-32C.
- * n_right, of split_root only: ones in their part of the root's mask. */
+/* What a vector loop has done: the first n elements, whose bytes in src or dst have the CRC-32C
+ * crc. n_right, only of split_root: ones in their part of the root's mask. */
 typedef struct lmc__progress {
     size_t n, n_right;
     uint32_t crc;
-    uint64_t sum; /* of its words, where it is wanted */
+    uint64_t sum; /* sum64 of these bytes, where it is wanted */
 } lmc__progress;
 
 LMC__INLINE lmc__progress lmc__no_progress(void)
@@ -51,7 +51,7 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 }
 
 #if LMC__NEON && !defined(LMC_NO_ENCODER)
-/* As on AVX2, but that nothing is fetched. */
+/* As lmc__crc_ahead_avx2, but fetches nothing. */
 LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                          size_t size, const uint8_t *next)
 {
@@ -62,30 +62,30 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
- * elsewhere does not change its speed. */
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line, so that
+ * changes of other code do not change its speed. */
 #define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
 #define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
-/* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
- * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
- * page, it does no harm. */
+/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
+ * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
+ * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+ * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
         __builtin_prefetch((const uint8_t *)((uintptr_t)data + i + LMC__PAGE), 0, 3);
 }
 
-/* Encoders have looked at samples all over the block. That has broken the order of reads by which
- * the hardware foresees the next ones: fetch so many bytes ahead. */
+/* How many bytes ahead encoders fetch. They have just read samples all over the block, so the
+ * hardware sees no order from which to predict the next reads. */
 #define LMC__FETCH_AHEAD 4096u
 
-/* The CRC of a strip that is in the first cache. As many bytes from next on are fetched meanwhile,
- * if it is as long as the four lanes, or a multiple: lanes hide from the hardware what will be
- * read. */
+/* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
+ * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
 {
@@ -112,14 +112,14 @@ LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, si
     LMC__PREFETCH(src + lmc__min(i * width + 64 * p + LMC__FETCH_AHEAD, n * width));
 }
 
-/* Bytes of streaming.next to fetch with each of n elements, so that all of them are there at the
- * end of the block. */
+/* Bytes of streaming.next to fetch with each of n elements, so that all of it is fetched at the end
+ * of the block. */
 LMC__INLINE size_t lmc__next_per_element(lmc__streaming streaming, size_t n)
 {
     return (streaming.next_size + n - 1) / n;
 }
 
-/* Fetches the share of the 64 elements from number i on, line by line. */
+/* Fetches the bytes of streaming.next for 64 elements, from number i on, line by line. */
 LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t i,
                                                size_t per_element)
 {
@@ -132,9 +132,9 @@ LMC__INLINE_AVX512 void lmc__fetch_next_avx512(lmc__streaming streaming, size_t 
 }
 
 /*
- * Streaming stores want whole cache lines, and dst may start anywhere in one. So each line is put
- * together from the end of one vector and the start of the next; `head` bytes of dst stand before
- * its first full line:
+ * Streaming stores need whole cache lines, and dst may start anywhere in a line. So each line is
+ * made from the end of one vector and the start of the next; `head` bytes of dst are before its
+ * first full line:
  *
  *   vectors        |      v0       |      v1       |      v2       |
  *   lines     |  (head)  |    line 0     |    line 1     | (tail)  |
@@ -155,7 +155,7 @@ LMC__INLINE_AVX512 lmc__streamer_avx512 lmc__start_stream_avx512(const uint8_t *
     return s;
 }
 
-/* The next vector of dst, which is at `at`. */
+/* Stores v, the next vector of dst, at `at`. */
 LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at, __m512i v,
                                            int is_first)
 {
@@ -166,15 +166,15 @@ LMC__INLINE_AVX512 void lmc__stream_avx512(lmc__streamer_avx512 *s, uint8_t *at,
     s->last = v;
 }
 
-/* The last 64 - head bytes before `end`, where the next vector would be. */
+/* Stores the last 64 - head bytes before `end`, the end of dst. */
 LMC__INLINE_AVX512 void lmc__end_stream_avx512(const lmc__streamer_avx512 *s, uint8_t *end)
 {
     _mm512_mask_storeu_epi8(end + s->head - 64, ~(__mmask64)0 >> s->head,
                             _mm512_permutex2var_epi8(s->last, s->shift, s->last));
 }
 
-/* A line is written by two stores of 32 bytes in a row: the buffer that collects it is sent as a
- * whole. What stands before the first line and behind the last one is copied plainly. */
+/* A line is written by two stores of 32 bytes in a row, so the CPU can write it to memory at once.
+ * Bytes before the first whole line and behind the last one are copied by memcpy. */
 LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t size)
 {
     size_t i = lmc__min(size, (0 - (uintptr_t)dst) & (LMC__LINE - 1));

@@ -4,8 +4,8 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
+/* sum64: the sum modulo 2^64 of the little-endian u64 words of size bytes; zero bytes complete the
+ * last word (spec 7.1). It finds changes that a CRC-32C, which is linear over GF(2), misses. */
 #if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */

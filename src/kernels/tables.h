@@ -2,14 +2,14 @@
 #include "base/platform.h"
 
 /* Tables and constants of the kernels. tools/tables.py writes this file and derives each number;
- * change them there. A mask m is a byte: bit i speaks of byte i of eight bytes. Words hold their
+ * change them there. A mask m is a byte: bit i is for byte i of eight bytes. Words hold their
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
-/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
- * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
- * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
- * of ~m. */
+/* Facts about each value x of half a mask, four bits: N, the number of ones; P, their places,
+ * without gaps; B, a byte 1 for each one; R, for each bit the number of equal bits before it,
+ * plus 16 for ones. LMC__OF_MASKS: f of each m; h and l are its upper and lower half, H and L
+ * those of ~m. */
 enum {
     LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
     LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
@@ -41,8 +41,8 @@ enum {
 #define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
 static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
-/* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
- * set in m. */
+/* 256 numbers: number m is the exclusive or of those arguments, a to h, whose bits are set in m.
+ * */
 #define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -60,10 +60,10 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
- * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
- * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
- * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+/* [m][0], [1], [2]: the bytes of a word that change places with bytes 1, 2, 4 places above them
+ * when lmc__sort8 sorts it by m; [2] has both bytes of a pair. If m has u ones, modulo 2 n,
+ * before the middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u
+ * = n on, the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
 #define LMC__SWAPS(n, u) \
     (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
 #define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
@@ -76,8 +76,8 @@ static const uint64_t lmc__byte_mask[256] =
 static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
- * the rest 0: a shuffle by them sorts eight bytes. */
+/* [m]: the places of the zero bits of m, then those of its one bits: eight bytes each, without
+ * gaps, the rest 0. A shuffle by them sorts eight bytes. */
 #define LMC__PLACES(h, l) \
     (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
 #define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
@@ -87,9 +87,9 @@ static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES)
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
- * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
- * low for ones. */
+ * the second of two bytes of a mask, where the first has c ones: |high - c|, of signed bytes, is
+ * 8 - c, 9 - c, ... for zeros, 16 + c, 17 + c, ... for ones. So high is 8 more than low for
+ * zeros, -low for ones. */
 #define LMC__MERGE_LOW(h, H, l, L) \
     (LMC__R##l | \
      (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
@@ -105,13 +105,13 @@ static const uint8_t lmc__count_up[64] =
     {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,
     35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63};
 
-/* Of a square of eight rows of eight bytes, column by column. */
+/* The places of eight rows of eight bytes, column by column. */
 static const uint8_t lmc__columns[64] =
     {0,8,16,24,32,40,48,56,1,9,17,25,33,41,49,57,2,10,18,26,34,42,50,58,3,11,19,27,35,43,51,59,4,12,
     20,28,36,44,52,60,5,13,21,29,37,45,53,61,6,14,22,30,38,46,54,62,7,15,23,31,39,47,55,63};
 
-/* Places in two vectors, one behind the other: of their even bytes, of their odd bytes; of the
- * lower halves' bytes in turn, of the upper halves' bytes in turn. */
+/* Places in two vectors, one behind the other: their even bytes; their odd bytes; the bytes of
+ * their lower halves in turn; those of their upper halves in turn. */
 static const uint8_t lmc__shuffles[4][64] =
     {{0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,42,44,46,48,50,52,54,56,58,60,62,64,
     66,68,70,72,74,76,78,80,82,84,86,88,90,92,94,96,98,100,102,104,106,108,110,112,114,116,118,120,
@@ -124,8 +124,8 @@ static const uint8_t lmc__shuffles[4][64] =
     57,121,58,122,59,123,60,124,61,125,62,126,63,127}};
 #endif
 
-/* CRC-32C (crc32c.h says how they are used): polynomials over GF(2) modulo the CRC's, whose x^32
- * is left out. Bit 31 is the coefficient of x^0. */
+/* Constants of CRC-32C, used as crc32c.h says: polynomials over GF(2) modulo the CRC's, whose
+ * x^32 is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
 /* [b]: the register after byte b, from register 0; that is b times x^8. */
@@ -134,7 +134,7 @@ static const uint32_t lmc__crc_table[256] =
                  0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
-/* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
+/* [i]: x^(8 * 2^i). Each is the square of the one before; the first is the square of the last. */
 static const uint32_t lmc__crc_powers[31] =
     {0x800000,0x8000,0x82F63B78,0x6EA2D55C,0x18B8EA18,0x510AC59A,0xB82BE955,0xB8FDB1E7,0x88E56F72,
     0x74C360A4,0xE4172B16,0xD65762A,0x35D73A62,0x28461564,0xBF455269,0xE2EA32DC,0xFE7740E6,
@@ -142,9 +142,9 @@ static const uint32_t lmc__crc_powers[31] =
     0xE94CA9BC,0x5B74F3F,0xA51E1F42,0x40000000,0x20000000,0x8000000};
 #endif
 
-/* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
- * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
- * LANE4_SHIFTj x^(8 j LANE4 - 33). */
+/* Bytes of a lane, where a CRC is computed in three or four lanes at once. Three lanes fill a
+ * strip (LMC__STRIP_SIZE, strip.h) except its last 8 bytes; four fill it. LANE3_SHIFT is x^(8
+ * LANE3), LANE4_SHIFTj x^(8 j LANE4 - 33). */
 #define LMC__CRC_LANE3 2728u
 #define LMC__CRC_LANE3_SHIFT 0x9075A4EFu
 #define LMC__CRC_LANE4 2048u
@@ -154,7 +154,7 @@ static const uint32_t lmc__crc_powers[31] =
 
 #if LMC__X86
 /* Factors that fold 16 bytes over a distance of d bytes: x^(8 d + 31) for the first eight, x^(8 d
- * - 33) for the others, with x^-1 in bit 32. [i]: d = 64 * 2^i. */
+ * - 33) for the others; x^-1 is in bit 32. [i]: d = 64 * 2^i. */
 static const uint64_t lmc__crc_folds[4][2] =
     {{0x740EEF02,0x9E4ADDF8},{0x6992CEA2,0xD3B6092},{0xDCB17AA4,0xB9E02B86},{0xBD6F81F8,
     0xDD7E3B0C}};

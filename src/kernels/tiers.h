@@ -20,25 +20,25 @@
 #include "kernels/grids.h"
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. All that is above the kernels
- * calls them through one of these tables. In a developer's build (make dev) each table is in an
- * object of its own, and with it the code of that tier.
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * through one of these tables. In a developer's build (make dev) each table and the code of its
+ * tier have an object file of their own.
  *
  *     scalar       any C99 or C++11 compiler; the definition of all kernels
  *     neon         AArch64, with the instructions for CRC-32; neon_only: without
  *     simde        the AVX2 text through SIMDe, on request (LMC_SIMDE)
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
- *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
+ *     avx512       these, and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
+ * Where a tier has no faster way, its table has the kernel of a lower tier.
  */
 #ifdef LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
     lmc__kernels_simde, lmc__kernels_avx2, lmc__kernels_avx2_vpclmul, lmc__kernels_avx512;
 #endif
 
-/* In parts, as in the struct; each part ends with a comma. What a tier may not have of its own is
- * an argument. */
+/* The tables in parts, in the order of the struct; each part ends with a comma. A kernel that not
+ * every tier has is an argument. */
 #ifdef LMC_NO_SNAPSHOT
 #define LMC__SUMS(crc32c, sum64) crc32c
 #else
@@ -77,9 +77,9 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
-/* One part a line. The formatter would indent each one more. */
+/* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, always there: fused kernels take its others strip by strip. */
+/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -90,7 +90,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. */
+/* Two tables: with the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON, 0,                                                                              \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
@@ -106,8 +106,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
- * join do not: compilers turn the scalar loops into vector code by themselves. */
+/* AVX2's kernels where they take fewer instructions (bench/instructions) than the scalar ones.
+ * Split and join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE, 0,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -134,14 +134,14 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {
     LMC__AVX2_KERNELS(lmc__split_root_avx2, 0)
 };
-/* Where products are made two at a time (split_root.h), pdep is fast, too. */
+/* For CPUs that compute two products at a time (split_root.h) and have a fast pdep (patch.h). */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
     LMC__AVX2_KERNELS(lmc__split_root_vpclmul, 1)
 };
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* join on its own is rare: what join_root leaves over. */
+/* AVX2's join serves: it only does what join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),

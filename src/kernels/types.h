@@ -2,30 +2,30 @@
 #include "base/platform.h"
 
 /*
- * What kernels are given. A kernel takes pointers and counts, parses nothing, allocates nothing and
- * cannot fail. The scalar functions define the meaning; those of the other tiers give the same,
- * byte by byte.
+ * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
+ * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
+ * the same ones, byte by byte.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
- * kernels may read, and where they write a list also write, that far beyond it, so that the last
- * vector needs no care. Everything else is read and written exactly.
+ * kernels may read that slack, and write it where they write the list, so the last vector is no
+ * special case. All other memory is read and written exactly: not a byte more.
  *
  * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
- * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
- * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
+ * Names: n counts elements, i is an element's number, `width` its size in bytes; p is a plane, c a
+ * class. A row is an array of n bytes. A mask has a bit for each element: bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
 
-/* A case of a switch: `statement` with a constant of that name. Then the break. */
+/* The code of one case of a switch: `statement`, where `name` is a constant, then the break. */
 #define LMC__WITH(name, constant, statement)                                                       \
     {                                                                                              \
         const unsigned name = constant;                                                            \
         statement;                                                                                 \
         break;                                                                                     \
     }
-/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
- * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+/* `statement` with the constants has_left and has_right: whether that side of a node is a list that
+ * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -36,14 +36,14 @@
     else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
     else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
     else LMC__WITH_SIDES(0, 0, statement)
-#define LMC__LINE 64u /* bytes of a cache line, or near enough */
+#define LMC__LINE 64u /* bytes of a cache line on most machines */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
  * sign and magnitude, as floats have it. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
- * looked at. */
+ * used. */
 typedef struct lmc__planes {
     uint8_t *row[8];
 } lmc__planes;
@@ -52,9 +52,8 @@ typedef struct lmc__const_planes {
 } lmc__const_planes;
 
 #ifndef LMC_NO_ENCODER
-/* A plane on its way to the root of a tree: not its bytes are wanted, but these mapped and
- * partitioned, as by the kernels map and partition. Its row is a list to do that in; left may be
- * the same one. */
+/* A plane that is the root of a tree: split_root maps and partitions its bytes, as the kernels map
+ * and partition do. Its row is a list for the work; left may be the same list. */
 typedef struct lmc__parted {
     unsigned plane;
     const uint8_t *table;
@@ -70,17 +69,17 @@ typedef struct lmc__side {
     uint8_t value;
 } lmc__side;
 
-/* What a decoding kernel knows about the memory around its block, and about its readers. */
+/* How a decoding kernel writes its block, what it fetches meanwhile, and a sum that it computes. */
 typedef struct lmc__streaming {
-    int is_on; /* all that is decoded is so large that dst would not stay in the caches: write
-                  it past them, with streaming stores. The caller ends with LMC__FENCE_STREAMS */
-    const uint8_t *next; /* what will be read after this block: to fetch meanwhile */
+    int is_on; /* the whole output is too large to stay in the caches: dst is written by streaming
+                  stores, which bypass them. The caller ends with LMC__FENCE_STREAMS */
+    const uint8_t *next; /* what will be read after this block: it is fetched meanwhile */
     size_t next_size;    /* 0: not known, or in the caches anyway */
     uint64_t *sum;       /* or NULL: join_root puts the sum64 of dst here */
 } lmc__streaming;
 static const lmc__streaming lmc__no_streaming = {0, NULL, 0, NULL};
 
-/* And back: a plane that is yet to be merged; `row` is a list to do that in. */
+/* A plane that join_root has still to merge; `row` is a list for the work. */
 typedef struct lmc__merged {
     unsigned plane;
     uint8_t *row;
@@ -88,10 +87,10 @@ typedef struct lmc__merged {
     lmc__side left, right;
 } lmc__merged;
 
-/* What the elements of a block are joined of. */
+/* What the elements of a block are joined from. */
 typedef struct lmc__join_source {
     const lmc__const_planes *planes;
-    const lmc__merged *root; /* one of the planes, yet to be merged; or NULL */
+    const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
     enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
 } lmc__join_source;
@@ -108,7 +107,7 @@ LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
     return source;
 }
 
-/* How elements are told apart by their prediction (spec 5.2). */
+/* How elements are put into classes by their prediction (spec 5.2). */
 #define LMC__MAX_CLASSES 16u
 typedef struct lmc__grouping {
     unsigned n_classes; /* 1 .. LMC__MAX_CLASSES */
@@ -135,16 +134,16 @@ typedef struct lmc__class_sides {
 } lmc__class_sides;
 
 #ifndef LMC_NO_ENCODER
-/* Elements of a block that are not as predicted: their numbers, ascending; what they are, and what
- * was predicted, `width` bytes each, one behind another. */
+/* Elements of a block that differ from their prediction: their numbers, ascending; their values,
+ * and their predictions, `width` bytes each, without gaps. */
 typedef struct lmc__changed {
     uint32_t *place;
     uint8_t *now, *before;
 } lmc__changed;
 #endif
 
-/* What has changed of a sparse block, class by class: the numbers of elements, counted within the
- * class, ascending, then LMC__NO_CHANGE; and the residual of each, `width` bytes, the lowest
+/* What has changed in a sparse block, for each class: the numbers of the elements, counted within
+ * the class, ascending, then LMC__NO_CHANGE; and the residual of each: `width` bytes, the lowest
  * first. */
 #define LMC__NO_CHANGE UINT32_MAX
 typedef struct lmc__patches {
@@ -152,8 +151,8 @@ typedef struct lmc__patches {
     const uint8_t *residual[LMC__MAX_CLASSES];
 } lmc__patches;
 
-/* What patch has overwritten: the numbers of the elements in the block, and what they were, `width`
- * bytes each, one behind another. Both have room for all that the patches say. */
+/* What patch has overwritten: the numbers of the elements in the block, and their earlier values,
+ * `width` bytes each, without gaps. Both have room for all changes. */
 typedef struct lmc__undo {
     uint32_t *place;
     uint8_t *before;
@@ -163,21 +162,21 @@ typedef struct lmc__undo {
 /* Grids (grids.h, spec/quantised.md). Scales are the bits of an F32. */
 #define LMC__EXCEPTION 65535u /* in place of a symbol: the element is on no grid */
 #define LMC__MIN_SCALE 0x00800000u
-#define LMC__MAX_SCALE 0x77000000u /* of products: 2^111 times less than 2^16 */
+#define LMC__MAX_SCALE 0x77000000u /* 2^111: its product with a number below 2^16 is finite */
 #define LMC__MAX_LOG_SCALE 0x7F7F0000u
 
 typedef struct lmc__grid {
     int is_log, is_signed;
     int32_t min;       /* of q; at most 0 */
     uint32_t n_points; /* encoding: q in [min, min + n_points); symbols stay below LMC__EXCEPTION */
-    uint32_t step;     /* with log */
-    int32_t bias;      /* of scales by prediction */
+    uint32_t step;     /* if is_log */
+    int32_t bias;      /* of scales that follow from predictions */
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
- * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; those of restore and what follows it in grids.h. */
+/* The kernels of a tier. Those that take a table first, their own one, do the work of several
+ * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
+ * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */

@@ -13,15 +13,15 @@
 #include "kernels/classes.h"
 
 /*
- * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next one of the side
- * sides->side[c][p], c the class of base's element i; for natural planes, p < n_natural, it is byte
- * i of the list side[0][p], which has n bytes exactly and no slack, and is no constant. The bytes
- * make a residual, which with base's element gives the element of dst. dst may be base: a step
- * reads its elements of base before it writes any. Returns the CRC-32C of dst.
+ * ungroup: the inverse of group (spec 5.1, 5.2). Byte p of element i is the next byte of
+ * sides->side[c][p], where c is the class of base's element i. For natural planes, p < n_natural,
+ * it is byte i of side[0][p], which is always a list, of exactly n bytes without slack. The bytes
+ * are a residual, which with base's element gives the element of dst. dst may be base: a step reads
+ * its elements of base before it writes any. Returns the CRC-32C of dst.
  *
  * A step starts with zeros. For each class in turn, the next bytes of its lists are spread to the
- * places of its elements, by the same shuffle in all planes, and all other places of the shuffle
- * give zero: so the classes are combined by or.
+ * places of its elements, by the same shuffle in all planes. All other places of the shuffle give
+ * zero, so classes are combined by or.
  *
  *     class of the element             0  1  1  0  1  0  0  1
  *     class 0's list   a d f g ...     a  0  0  d  0  f  g  0
@@ -31,8 +31,8 @@
  * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
  * decoder has made the lists as long as count_classes says.
  *
- * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all.
+ * A side that is a constant needs no shuffle: its value is masked by the class. The value 0, the
+ * most frequent one (no change), needs nothing at all.
  */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
@@ -66,8 +66,7 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
     }
 }
 
-/* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. */
+/* Elements [done->n, n), one by one. This defines ungroup; the other tiers end with it. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
@@ -88,17 +87,17 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
- * vector replaces the zeros behind the loop over classes.
+/* Sides as the steps need them: in a natural plane all classes have the constant zero; after the
+ * loop over classes the plane's vector replaces these zeros.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
     lmc__class_sides from;
     const uint8_t *natural[8];      /* of the natural planes; else NULL */
-    int any_list[LMC__MAX_CLASSES]; /* the class has a list in one of its planes at least */
+    int any_list[LMC__MAX_CLASSES]; /* the class has a list in at least one of its planes */
 } lmc__spread;
 
-/* Once a block. memset gives all other sides a NULL list and the value 0. */
+/* Called once for each block. memset gives all other sides a NULL list and the value 0. */
 static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *sides,
                                const lmc__delta_block *block)
 {
@@ -116,10 +115,10 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 
 #if LMC__NEON || LMC__X86
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
- * number of those of its class before it in the step. Bytes that are -1 where an element is of the
- * class are summed up within 16: then each is minus the number of those up to itself, and its
- * complement is that number less one, the place. Others get 255 by the same complement of zero, and
- * a shuffle gives zero for such a place.
+ * number of elements of its class before it in the step. Bytes that are -1 where an element is of
+ * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
+ * own; its complement is that number minus one, the place. For others the complement of zero is
+ * 255, and a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -127,13 +126,13 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
- * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
+ * An AVX2 shuffle works on 16 bytes only. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads are within 32 bytes from next[c] on:
  *
  *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * Strip by strip, so that the CRC finds what was stored in the first cache. */
+ * The loop works strip by strip, so that the CRC reads from the first cache what was stored. */
 LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__spread *spread, const lmc__delta_block *block,
                                            unsigned width, lmc__delta_progress *done)
@@ -179,8 +178,8 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
                 }
                 next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. The top
-             * plane is always grouped, for n_natural < width (spec 5). */
+            /* Natural planes are in the input and are read exactly: a step is whole. The top plane
+             * is always grouped, because n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 LMC__VEC(load)(s.natural[p] + i);
             /* v: planes; then, in place, residuals in order; then elements */
@@ -191,7 +190,7 @@ LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
-            /* of base, this step's elements are in b: dst may be base */
+            /* dst may be base, whose elements of this step are in b */
             LMC__UNROLL for (p = 0; p < width; p++)
                 LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
@@ -207,7 +206,7 @@ LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
                     const lmc__delta_block *block, lmc__delta_progress *done),
                    (k, dst, spread, block, width, done))
 
-/* They do not stream: each strip is read again after it is made. */
+/* These tiers do not stream: they read each strip again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
                                            const lmc__class_sides *sides,
                                            const lmc__delta_block *block, lmc__streaming streaming)
@@ -224,8 +223,8 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
- * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
- * but base is not streamed to: what was just read is in the caches.
+ * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
+ * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -269,8 +268,8 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 const lmc__side *const side = &s.from.side[c][p];
-                /* a list is spread to the class's places, a constant is copied to them; of the
-                 * constant 0 they keep the zeros of the start */
+                /* a list is spread to the class's places, a constant is copied to them; for the
+                 * constant 0 they keep the zeros from the start */
                 if (side->list)
                     v[p] = _mm512_mask_expand_epi8(v[p], m, lmc__load_avx512(side->list + next[c]));
                 else if (side->value)
@@ -293,11 +292,12 @@ LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread
         {
             uint8_t *const at = dst + i * width + 64 * p;
             sum[p] = lmc__crc_fold(sum[p], fold, v[p]);
-            /* streams is the same in all steps, so the branch is always foreseen */
+            /* streams is the same in all steps, so the branch is always predicted */
             if (streams) lmc__stream_avx512(&stream, at, v[p], p == 0 && i == 0);
             else lmc__store_avx512(at, v[p]);
         }
-        /* behind the fold: that of the first step gave sum[0] = v[0], for sums start as zero */
+        /* after the fold, which in the first step gives sum[0] = v[0], because sums start as
+         * zero */
         sum[0] = _mm512_xor_si512(sum[0], start);
         start = _mm512_setzero_si512(); /* for the first step only */
     }

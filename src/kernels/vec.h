@@ -3,8 +3,8 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 
-/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. SIMDe has AVX2's names. */
+/* A machine has NEON or AVX2, never both. Code that is the same for both is written once:
+ * LMC__VEC(name) is the function `name` of the machine's tier. With SIMDe it has AVX2's name. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
@@ -13,7 +13,7 @@
 #define LMC__LOOP_VEC static __attribute__((noinline))
 #define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
 typedef uint8x16_t lmc__vector, lmc__sorted;
-typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of the vectors that are sorted */
 #elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u

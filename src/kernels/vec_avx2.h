@@ -4,14 +4,14 @@
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
 
-/* The vocabulary of the AVX2 tier: what the kernels do with vectors of 32 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes (1,
- * 2, 4 or 8), the lowest first. All is inlined, and width, left and the like are constants there.
- * Most instructions work within each half of 16 bytes; comments say which cross the halves.
+/* The basic operations of the AVX2 tier, on vectors of 32 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants. Most instructions work
+ * within each half of 16 bytes; comments name those that cross the halves.
  *
  * SIMDe translates the first part, under LMC__AVX2_TEXT, for other machines, too. */
 #if LMC__X86
-/* gcc 12's own headers set their undefined vectors from themselves:
+/* gcc 12's own headers initialise undefined vectors with themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
 #if !defined(__clang__)
 #pragma GCC diagnostic push
@@ -67,9 +67,9 @@ LMC__INLINE_AVX2 void lmc__store_avx2(uint8_t *p, __m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The same for bytes that may change meanwhile, as input of an encoder may: they are read once, to
- * a register. A compiler may read memory again where that is cheaper: clang for the operand of a
- * vpternlog, gcc where registers are few. */
+/* As lmc__load_avx2, for bytes that may change meanwhile, like an encoder's input: they are read
+ * once, to a register. Else a compiler may read memory again where that is cheaper: clang for the
+ * operand of a vpternlog, gcc where registers are few. */
 LMC__INLINE_AVX2 __m256i lmc__load_once_avx2(const uint8_t *p)
 {
     __m256i v = lmc__load_avx2(p);
@@ -121,7 +121,7 @@ LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 #endif
 
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
- * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
+ * tests in blendv whether unsigned bytes are below zero, and always gives b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__CHAR_UNSIGNED__)
@@ -132,8 +132,8 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 }
 
 #ifndef LMC_NO_ENCODER
-/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes as signed ones only, or for
- * equality: v is at least from if it is the larger of the two. */
+/* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
+ * equality. So: v is at least from if it is the maximum of the two. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -172,8 +172,8 @@ LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
  * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
  *
  *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+ *     row_of       r                          v >> 4, without what a 16-bit shift brings in
+ *     out          row 0's entry; where row_of is 1, row 1's; and so on */
 typedef struct lmc__table64 {
     __m256i val[4];
 } lmc__table64;
@@ -250,14 +250,14 @@ LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
+ * the high half, in order. (pext would need no table, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first: the
- * table has these places. The halves of the result are stored apart. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
+ * the table has these places. The two halves of the result are stored separately. */
 LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
 {
     const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
@@ -316,7 +316,7 @@ LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, 
 }
 
 /* Each element rotated by one bit, to the left or to the right. AVX2 has no rotation, and no shifts
- * of bytes: v + v shifts to the left; for the others 16-bit lanes are shifted and masked. */
+ * of bytes: v + v shifts to the left; for other shifts 16-bit lanes are shifted and masked. */
 LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
 {
     switch (width) {

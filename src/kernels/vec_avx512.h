@@ -3,10 +3,9 @@
 #include "kernels/tables.h"
 #include "kernels/vec_avx2.h"
 
-/* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
- * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
- * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined. */
+/* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
+ * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
+ * the lowest first. All are inlined, so width, left and the like are constants. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -28,7 +27,7 @@ LMC__INLINE_AVX512 __m512i lmc__load_once_avx512(const uint8_t *p)
 LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_epi8((char)v); }
 
 /* r[i] = ab[2 i], r[i] = ab[2 i + 1], where ab is a, then b: look-ups among all 128 bytes, by
- * places from a table (vpermi2b). Unlike AVX2's, they need no order put right. */
+ * places from a table (vpermi2b). Unlike AVX2's packing, they give the right order at once. */
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);

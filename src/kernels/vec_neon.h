@@ -4,14 +4,13 @@
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
 
-/* The vocabulary of the NEON tier: what the kernels do with vectors of 16 bytes. Each operation has
- * its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes, 1,
- * 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
+/* The basic operations of the NEON tier, on vectors of 16 bytes. The comment in front of each gives
+ * its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8), the
+ * lowest first. All are inlined, so width, left and the like are constants.
  *
- * NEON has no instruction that makes a mask of a vector's bytes, so bits are collected for 64 bytes
- * at a time (lmc__collect_neon), which makes it worth the four additions, and the masks stay in a
- * vector register of 8 bytes as long as they can. */
+ * NEON has no instruction that makes a mask of a vector's bytes. So lmc__collect_neon collects the
+ * bits of 64 bytes at a time, by four additions, and masks stay in a vector register of 8 bytes as
+ * long as they can. */
 #if LMC__NEON
 #include <arm_neon.h>
 
@@ -28,8 +27,8 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
- * 0 where there is no such place; how many bytes are 255, the others being 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
+ * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -56,8 +55,8 @@ LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
     return vaddq_u8(v, vextq_u8(zero, v, 8));
 }
 
-/* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
- * one instruction loads them. */
+/* Four vectors for look-ups, which need them in consecutive registers: gcc copies them there each
+ * time unless one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 {
 #if defined(__clang__) || __GNUC__ >= 11
@@ -104,8 +103,8 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
- * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+/* load_bits: m, the bits of 64 elements. spread: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies
+ * of byte 2 j and eight of byte 2 j + 1 are tested, each for the bit of its place. */
 LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
 {
     return vreinterpretq_u8_u64(vdupq_n_u64(m));
@@ -125,7 +124,7 @@ LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
     return vsliq_n_u8(one, v, 1);
 }
 
-/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+/* r[i] = table[v[i]], of 64 entries. `depth` matters only on AVX2. */
 typedef uint8x16x4_t lmc__table64;
 LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
@@ -188,15 +187,15 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
 }
 
-/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
- * first, where the table's places, 0 .. 7, find them. */
+/* Bytes [8 j, 8 j + 8) of v, sorted by that shuffle. They are moved to bytes 0 .. 7 first, because
+ * the table has these places. The two halves of the result are stored separately. */
 LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
 {
     return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
 }
 
-/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m): by one multiplication, of vcnt's
- * numbers for each byte, for all j. None is above 64, so no byte overflows. */
+/* How many ones are in bytes 0 .. j - 1 of m; sums = begin_ones(m). vcnt counts in each byte, and
+ * one multiplication adds up for all j. No sum is above 64, so no byte overflows. */
 LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;

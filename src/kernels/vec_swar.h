@@ -4,14 +4,12 @@
 #include "kernels/types.h"
 #include "kernels/tables.h"
 
-/* The vocabulary of the scalar tier: what its kernels do with eight bytes in a 64-bit word ("SIMD
- * within a register"). Byte 0 is in the lowest bits, whatever the machine's byte order, since
- * lmc__load64 sees to that. The point of all of it is that no carry, borrow or shifted bit gets
- * from one byte into the next, or that it is masked out.
+/* The basic operations of the scalar tier, on eight bytes in a 64-bit word ("SIMD within a
+ * register"). Byte 0 is in the lowest bits on every machine: lmc__load64 puts it there. No carry,
+ * borrow or shifted bit may get from one byte into the next; where one does, it is masked out.
  *
- * Eight elements at a time travel as `width` 64-bit words, either one word for 8/width elements in
- * order, or one word for each plane. Both directions are the same network of swaps: a transpose is
- * its own inverse. */
+ * Eight elements are `width` 64-bit words: either each word has 8/width elements in order, or each
+ * has the bytes of one plane. Split and join use the same swaps: a transpose is its own inverse. */
 LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigned shift)
 {
     uint64_t t = (*a >> shift ^ *b) & mask;
@@ -19,22 +17,22 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+/* Bytes where `lower` is 255 change places with the bytes `shift` bits above them. */
 LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
 {
     const uint64_t t = (v ^ v >> shift) & lower;
     return v ^ t ^ t << shift;
 }
 
-/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
- * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
+/* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words this
+ * transposes 4 by 4 bytes, by swaps in squares of 2 by 2. 21 is byte 1 of element 2:
  *
  *     v[0]   00 01 02 03              00 10 02 12               00 10 20 30
  *     v[1]   10 11 12 13   bytes      01 11 03 13    pairs      01 11 21 31
  *     v[2]   20 21 22 23   ---->      20 30 22 32    ---->      02 12 22 32
  *     v[3]   30 31 32 33              21 31 23 33               03 13 23 33
  *
- * With elements 4 to 7 in the upper halves each plane's eight bytes are in order at once. */
+ * As elements 4 to 7 are in the upper halves, each plane's eight bytes are in order. */
 LMC__INLINE void lmc__transpose4(uint64_t *v)
 {
     lmc__swap_bits(&v[0], &v[1], 0x00FF00FF00FF00FFu, 8);
@@ -43,8 +41,8 @@ LMC__INLINE void lmc__transpose4(uint64_t *v)
     lmc__swap_bits(&v[1], &v[3], 0x0000FFFF0000FFFFu, 16);
 }
 
-/* width 8: words e0 .. e7 <-> planes 0..7: four squares of 4 by 4, then the two that are not on the
- * diagonal change places. */
+/* width 8: words e0 .. e7 <-> planes 0..7. Transposes four squares of 4 by 4; then the two squares
+ * that are not on the diagonal change places. */
 LMC__INLINE void lmc__transpose8(uint64_t *v)
 {
     int i;
@@ -53,17 +51,17 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
- * of a word change places, then pairs of bytes; for the inverse it is the other way about:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the two bytes in the
+ * middle change places, then pairs of bytes; the inverse begins with the pairs:
  *
  *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
  *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
-/* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
- * bit, and in the order of two's complement the bits below the sign of what is negative flip before
- * it. The whole word is shifted, and the bits that have come over from a neighbour are masked out;
- * a product without carries fills an element with its sign. */
+/* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
+ * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
+ * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
+ * sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -107,7 +105,7 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
 }
 #endif
 
-/* The inverse. v is destroyed. */
+/* From v[p], the bytes of plane p, to the eight elements at dst. v is overwritten. */
 LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lmc__order order)
 {
     unsigned i;
@@ -127,7 +125,7 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sixteen 16-bit elements, in loops of constant length that compilers turn into vector code by
+/* Sixteen 16-bit elements, for loops of constant length, which compilers turn into vector code by
  * themselves. */
 LMC__INLINE void lmc__load16x16(uint16_t v[16], const uint8_t *src)
 {
@@ -162,20 +160,20 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The bytes of v sorted by the bits of m: those with a 0 from the lower end up, in order, those
- * with a 1 from the upper end down. In three steps some bytes change places with others 1, 2, 4
- * apart, as lmc__sort_swaps says. Here those with a 1 are capitals:
+/* The bytes of v sorted by the bits of m: zeros (bytes with a 0) from the lower end up, in order,
+ * ones from the upper end down. In three steps some bytes change places with bytes 1, 2, 4 apart,
+ * as lmc__sort_swaps says. Here ones are capitals:
  *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
  *     4 apart    a d f g H E C B
  *
- * Three are enough, for after the step of n apart each block of 2 n bytes is a ring: its zeros are
- * side by side, from the place on (modulo 2 n) that the zeros before the block have come to; its
- * ones are the rest of the ring, in reverse order. The zeros of two such rings go on from each
- * other. So of two bytes that are n apart, in both halves of a larger ring, one belongs to its
- * lower half, one to the upper. */
+ * Three steps are enough. After the step of n each block of 2 n bytes is a ring. Its zeros are side
+ * by side, from the place (modulo 2 n) that is the number of zeros before the block. Its ones fill
+ * the rest, in reverse order. The zeros of two rings side by side continue each other. So of two
+ * bytes n apart, one in each half of the larger ring, one belongs to its lower half, one to its
+ * upper. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -185,8 +183,8 @@ LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 }
 #endif
 
-/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
- * has ones, those of `ones`. */
+/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
+ * `ones`, and whose other bytes are those of `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -198,7 +196,7 @@ LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, and no two sums are of one bit. */
+ * multiplication shifts byte j to bit 56 + j, and no two terms meet in one bit. */
 LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
 {
     return (unsigned)(v * 0x0102040810204080u >> 56);
@@ -212,13 +210,13 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t low =
         (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, 7 above */
+    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, of bit 7 */
 }
 #endif
 
 #if LMC__AVX2_TEXT || LMC__NEON
-/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; those behind its end are 0.
- * Reads no byte behind the mask's last one: it may be the last of the input. */
+/* Bits [i, i + 64) of a mask of n bits, i < n and a multiple of 8; bits behind its end are 0. Reads
+ * no byte behind the mask: the input may end there. */
 LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 {
     uint8_t bits[8];
@@ -229,8 +227,8 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 }
 
 #ifndef LMC_NO_ENCODER
-/* And back, for the next n bits of a mask: those of m, of which zeros replace what is above n.
- * Writes no byte behind the last one. Returns the bits that count. */
+/* Stores the lowest n bits of m, at most 64, as the next bits of a mask; the last byte is filled up
+ * with zeros. Writes no byte behind that one. Returns the bits that are stored. */
 LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
 {
     uint8_t bits[8];

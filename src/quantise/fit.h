@@ -13,8 +13,8 @@
 #include "quantise/fit_error.h"
 #include "quantise/fit_grid.h"
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether quantising it pays. A tensor
- * that cannot be quantised well is kept as it is, with the reason: that is not an error.
+/* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
+ * all. A tensor that cannot be quantised well is kept as it is, with the reason: no error.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -22,25 +22,25 @@
  *
  * What is done, in this order:
  *
- *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   a grid that suffices          a pass for each that is tried           fit_grid.h
+ *   scales, or bias and floor     a pass over all, or over the sample     fit_scales.h
+ *   a grid that suffices          a pass over a sample for each trial     fit_grid.h
  *
- * A pass reads elements by the caller's callback. Nothing depends on the number of threads or on
- * the tier, and no decision on floating point. So the quantiser is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on threads or tiers, and
+ * decisions use integers, so every machine finds the same quantiser.
  *
- * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
- * not correctness. */
+ * Any grid makes valid blocks (spec/quantised.md): a mistake here would only cost size or
+ * precision. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Elements. Smaller tensors are not quantised: the scales of their blocks cost too much. */
+/* Elements. Smaller tensors are not quantised: the scales would take too many bits. */
 #define LMC__MIN_QUANTIZED 16384u
 /* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 
-/* Bits per element without loss, times 2^16, of one block from the middle. There are enough
- * elements for one (LMC__MIN_QUANTIZED). */
+/* *bits: bits per element without loss, times 2^16, of LMC__FIT_CHUNK elements in the middle. The
+ * tensor has at least as many (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -62,8 +62,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* The elements of a row; 256 for a flat shard. Short rows are joined to at least 16. A number that
- * the format cannot store is ignored. */
+/* Elements in a group: a row; LMC__DEFAULT_GROUP if group is 0, or more than the format allows.
+ * Short rows are joined to at least LMC__LEAST_GROUP elements. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -71,12 +71,12 @@ static uint64_t lmc__get_group_size(uint64_t group)
     return group <= 0x7FFFFFFF ? group : LMC__DEFAULT_GROUP;
 }
 
-/* The kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments have
- * one, too, since none may become zero: updates are divided by their roots. Updates, of which first
- * moments are made, are about as large as 1: their grid is linear.
+/* Sets the kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments
+ * have a logarithmic grid, too, because none may become zero: updates are divided by their roots.
+ * First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
- * It starts as the finest grid. But a logarithmic one has the step that follows from its bound; if
- * bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
+ * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
+ * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -98,8 +98,8 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return lmc__fit_scales(f);
 }
 
-/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
- * worth it if it saves a tenth of what is coded without loss. */
+/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So must a
+ * tensor of which quantising would not save a tenth of the size without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -118,8 +118,8 @@ LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
     return LMC_OK;
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not need a
- * prediction itself. */
+/* Checks the arguments of lmc_quantizer_fit. A second moment's quantiser must not need a
+ * prediction. */
 LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
                                                         const lmc_quantizer_options *o)
 {
@@ -149,8 +149,7 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
- * nothing is left, and *quantizer is not touched. */
+/* After errors nothing remains allocated, and *quantizer is unchanged. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -171,7 +170,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
     q->info.reason = "";
     q->params.width = lmc_dtype_width(options->dtype);
     q->n = elements->size / q->params.width;
-    /* With bits no error is bounded: the use of the moments says how their loss is measured. */
+    /* With bits no error is bounded: the role decides how the loss is measured. */
     q->info.loss.measure = options->bits == 0                ? options->measure
                            : options->role == LMC_ROLE_OTHER ? LMC_MEASURE_NMSE
                                                              : LMC_MEASURE_UPDATE;
@@ -188,7 +187,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
     }
-    /* A tensor that is kept as it is has lost nothing, whatever was measured before. */
+    /* A tensor that is kept as it is has no loss, whatever was measured before. */
     if (q->info.is_lossless) memset(&q->info.loss, 0, sizeof q->info.loss);
     if (status != LMC_OK) lmc_quantizer_free(q);
     else *quantizer = q;

@@ -8,24 +8,25 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* What quantising loses, in integers: every machine must find the same grid.
+/* Measures what quantising loses, in integers, because every machine must find the same grid.
  *
- * Errors are fractions of 1 in units of 2^-32 (lmc__q32). By measure they are
+ * An error is a fraction of 1 in units of 2^-32 (lmc__q32). By measure it is
  *
  *   RELATIVE  the largest change of an element, over the element
  *   NMSE      the sum of squared changes, over the sum of squares
- *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
+ *   UPDATE    the root of the NMSE of updates m / (sqrt(v) + eps)
  *
  * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
- * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
+ * grid, changes are in proportion to the elements, so the error follows from the step
+ * (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__Q32_ONE 4294967296.0
-#define LMC__Q32_MAX UINT32_MAX /* also for everything above */
+#define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
 
-/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is: rounded down, bit by bit from the top. A
- * bit stays if the square still fits. */
+/* The root of v, in the same units: sqrt(v * 2^32), rounded down. Bit by bit from the top: a bit is
+ * set if the square does not exceed v * 2^32. */
 static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
@@ -34,33 +35,33 @@ static lmc__q32 lmc__root_q32(lmc__q32 v)
     return root;
 }
 
-/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
+/* The caller's bound; 1 % less for measures that are estimated from samples. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
+/* The step of a logarithmic grid is in proportion to the error (of NMSE, to its root).
  *
- * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
- * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
- * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
- * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
- * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
- * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
- * BF16. So a step of `s` octaves makes a change of s / 2.
+ * RELATIVE holds for each element. The bits of an element and of its point, as integers, differ by
+ * at most d, half a step, and a step is at most 2^24. If both are in one octave, [2^e, 2^(e + 1)),
+ * one unit is 2^(e - 23), so the change over the element is at most d / 2^23. If the point is above
+ * 2^(e + 1), and the element a units below 2^(e + 1), the d - a units above it count double: the
+ * change is 2^(e - 23) (2 d - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d /
+ * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
+ * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
- * Of the others it is the root mean square. An even error within one step has the mean square 1/12.
- * A float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error over m
- * in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * The other measures are a root mean square. An error that is uniform within one step has the mean
+ * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
+ * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
  * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update moves half as far as its second moment, by the root. */
+ * 12) = s / 4.7097. An update changes by half of that: it has the second moment's root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
     if (measure != LMC_MEASURE_RELATIVE) octaves = octaves * 4709 / 1000;
-    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* 2^23 numbers to an octave, of 2^32 */
+    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* from 2^32 to 2^23 units for an octave */
 }
 
 static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
@@ -71,7 +72,7 @@ static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
     return (lmc__q32)lmc__min64(error, LMC__Q32_MAX);
 }
 
-/* Sums of squares, of up to 2^22 elements. Whole numbers add up to the same in any order. */
+/* A sum of squares of up to 2^22 elements, as an integer, so that the order does not matter. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -82,7 +83,7 @@ LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
     sum->high += sum->low < v;
 }
 
-/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
+/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits. */
 static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
     while (a.high | b.high | a.low >> 32) {
@@ -94,7 +95,7 @@ static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
     return b.low == 0 ? LMC__Q32_MAX : (lmc__q32)lmc__min64((a.low << 32) / b.low, LMC__Q32_MAX);
 }
 
-/* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
+/* 2^exponent, for -1022 .. 1023, without ldexp, which needs the mathematical library. */
 LMC__INLINE double lmc__power(int exponent)
 {
     const uint64_t bits = (uint64_t)(1023 + exponent) << 52;
@@ -103,7 +104,7 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* Of the whole number v * weight / 2^24. */
+/* The square of v * weight / 2^24, rounded towards zero. */
 LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
 {
     const int64_t whole = (int64_t)v;
@@ -111,14 +112,13 @@ LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
     return weighted * weighted;
 }
 
-/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
- * counts. */
+/* Sums of squares of losses and of elements, in the same unit, because only their ratio counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
-    double unit; /* elements of groups are multiplied by it, to be whole numbers */
+    double unit; /* makes elements of groups integers, by multiplication */
 } lmc__losses;
 
-/* The unit for elements of all groups: a 2^12th of the largest scale, or less. They are below 2^15
+/* The unit for elements of groups: at most 2^-12 of the largest scale. Elements are below 2^15
  * scales, so below 2^27 units. */
 static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
 {
@@ -131,18 +131,18 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
     return losses;
 }
 
-/* Adds what a strip of the chunk at hand loses: n elements from number `begin` on, which were
- * restored to y. Exceptions lose nothing, and are left out of both sums: one infinity would be all
- * of them. So are zeros, which are restored as zeros.
+/* Adds the losses of a strip of the current chunk: n elements from element `begin` on, which were
+ * restored to y. Exceptions and zeros lose nothing, and are left out of both sums: one infinity
+ * would exceed all other elements.
  *
- * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
- * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
- * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
+ * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
+ * reciprocal of 24 bits. That makes units of 2^-12 scales: with at most 2^15 scales 27 bits, so the
+ * squares of a strip fit in 64 bits.
  *
- * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
- * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
- * with 2^e <= scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is
- * 40 bits of 53. */
+ * Units are powers of two, so only the conversions to integers round, towards zero. The difference
+ * of the floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <=
+ * scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16): 40 bits of 53. */
 static void lmc__add_losses(const lmc__fit *f, size_t begin, size_t n, const uint16_t *symbols,
                             const uint8_t *y, lmc__losses *losses)
 {

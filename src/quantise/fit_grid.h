@@ -9,40 +9,41 @@
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* The search for a grid: the coarsest one that keeps to a bound, or the finest one within a size.
+/* Searches for a grid: the coarsest grid that keeps to a bound, or the finest grid within a size.
  *
- * A grid is tried on the sample: that gives its error and its size. Both follow from how coarse it
- * is: one octave more makes errors twice as large (NMSE four times), and saves one bit for each
- * element. So the next grid is the one that should just do. */
+ * Each grid is measured on a sample, which gives its error and its size. A grid that is coarser by
+ * one octave doubles errors (NMSE: four times), and saves one bit for each element. So each
+ * measurement tells which grid should just meet the limit, and that grid is tried next. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The most grids that are measured; for a bound, the first MAX_COARSER of these may become coarser.
- * If none holds the bound, the tensor is kept without loss. */
+/* The most grids that are measured; for a bound, only the first LMC__MAX_COARSER trials may make
+ * the grid coarser. If no grid keeps to the bound, the tensor is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Scales take about 12 bits when coded: nearly one bit for each of 16 elements, less than a 20th
- * for each of 256. */
+/* Bits of an encoded scale, about: for each element less than a bit in groups of 16, less than a
+ * 20th in groups of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are asked for, the grid gets 11/32 of one less, for headers and for codes that are whole
- * bits: as much as tables of 2^bits values took when coded. */
+/* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* How the sample's symbols are coded: the grid is to begin and end where the sample does. If the
- * largest number then has more than 8 bits, the lowest ones are cut off until 8 are left.
+/* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
+ * and last point. If the largest number then has more than 8 bits, the low_bits lowest are cut off,
+ * so that 8 remain.
  *
  *     symbols          1 ......... first ....... last ......... n_points
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The points of the scale itself and of zero (q = 0 of a linear grid) stay in the grid, as min must
- * be at most 0. The size is: Low as it is, for it hardly compresses; High by its entropy; 4 bytes
- * and an element for each exception; and scales. n: elements of the sample, of which n_zero are +0.
+ * The point q = 0 stays in the grid, as min must be at most 0. The size is: Low raw, because it
+ * hardly compresses; High by its entropy; 4 bytes and an element for each exception; and scales. n:
+ * elements of the sample, of which n_zero are +0.
  *
- * A size is asked for of an element that is not zero, and which are zero is told apart: rows of an
- * embedding that never occurred would let all others be finer, for nothing. */
+ * bits_of_others is the size of an element that is not zero, without the bits that say which
+ * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
+ * never used would make the grid needlessly fine. */
 LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero)
 {
     lmc_quantizer *const q = f->q;
@@ -53,7 +54,7 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     uint64_t bits, scales;
     for (first = 1; first < scale && !f->counts[first];) first++;
     for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
-    /* With signs, both symbols of the first point and of the last. */
+    /* With signs, both symbols of the first and of the last point. */
     f->first = first -= (first - 1) & sign;
     f->last = last += last & sign;
     q->params.low_bits = 0;
@@ -77,10 +78,9 @@ LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n, uint32_t n_zero
     f->bits_of_others = n > n_zero ? bits / (n - n_zero) + scales : 0;
 }
 
-/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
- * n_exceptions is an estimate for the whole tensor: one chunk stands for all that are in a stride.
- * If more than a 100th are exceptions, of 8 bytes with F32, they take more than 0.6 bits for each
- * element. */
+/* Measures the grid on a sample: its symbols, bits per element, and loss. n_exceptions is an
+ * estimate for the whole tensor: one chunk counts for all chunks of its stride. The limit is 1 % of
+ * exceptions, because these take 8 bytes each with F32: more than 0.6 bits for each element. */
 static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
     lmc_quantizer *const q = f->q;
@@ -127,24 +127,25 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
     return LMC_OK;
 }
 
-/* How far the grid at hand is above its limit, in units of LMC__OCTAVE: the limit of its size,
- * `bits`; or, if that is 0, of its loss, `bound`. Negative: so far below it. */
+/* How far the grid is above its limit, in units of LMC__OCTAVE; negative if it is below. The limit
+ * is that of its size, `bits`; or, if bits is 0, that of its loss, `bound`. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not tell */
+    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not show */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
-/* Begins with the finest grid. For a size it becomes only coarser; for a bound coarser, until it is
- * too coarse, then only finer. Within two steps of the bound is good enough. A logarithmic grid has
- * the step that follows from its bound.
+/* Begins with the finest grid. For a size the grid only becomes coarser. For a bound it becomes
+ * coarser until it is too coarse, then only finer; within two steps of the bound is good enough. A
+ * logarithmic grid has the step that follows from its bound.
  *
- * A small sample is enough for logarithmic grids, where only the size is open. For others it finds
- * a grid, and the large sample then checks it. Only the large sample rejects a tensor. */
+ * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
+ * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
+ * tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -164,7 +165,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
                                             excess >= -2 * LMC__SCALE_STEP))) {
             if (stride != large && (f->obstacle || !grid->is_log)) {
                 stride = large;
-                if (i) i--; /* that is not another grid */
+                if (i) i--; /* it is not another grid */
                 continue;
             }
             if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);

@@ -6,14 +6,14 @@
 #include "codec/quant_params.h"
 #include "quantise/quantizer.h"
 
-/* The state of a fit, and its sample; what all share that make a quantiser.
+/* The state of a fit, its samples, and functions for all that make quantisers.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
- * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
+ * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
+ * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Not an error, so LMC_OK: for callers to return. reason: of static storage. */
+/* Keeps the tensor as it is. Returns LMC_OK, as this is not an error. reason: a static string. */
 static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 {
     q->info.is_lossless = 1;
@@ -21,8 +21,8 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
     return LMC_OK;
 }
 
-/* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
+/* The most points of a grid. Their symbols, with signs twice as many, are below LMC__EXCEPTION. A
+ * logarithmic grid only needs to cover all magnitudes, which as bits are below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -32,34 +32,34 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
 }
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than
- * twice as many; it is all of a tensor that has less than twice as many. */
+/* Least elements of samples to find a grid, and to measure its loss. A sample has less than twice
+ * as many elements. A tensor that has less than twice as many is its own sample. */
 #define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
 #define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 
 typedef uint32_t lmc__q32; /* see fit_error.h */
 
-/* 0.5 MiB, allocated while a fit lasts. */
+/* 0.5 MiB, allocated only during a fit. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_source elements;
-    lmc_quantizer *q; /* What is being made; not yet of use to others. */
-    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
-     * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
+    lmc_quantizer *q; /* the result, which is not complete yet */
+    /* The current chunk: elements and, with is_predicted, their second moments, as read (chunk,
+     * second) and as F32 (x, s). BF16 are converted to F32 in wide and wide_second. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
-    /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
-     * least and the largest one that the grid is to have; what an element takes when coded, and one
-     * that is not zero, in bits times 2^16; and what is lost; or why it cannot be used. */
+    /* The last measured grid (fit_grid.h): count of each symbol in the sample, first and last
+     * symbol that the grid will have; why it cannot be used, or NULL; bits per element, and per
+     * element that is not zero, times 2^16; loss. */
     uint32_t counts[LMC__SYMBOLS], first, last;
     const char *obstacle;
     uint64_t bits, bits_of_others;
     lmc__q32 error;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+/* Reads elements [first, first + n), and their second moments as the decoder will have them: these
  * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
@@ -78,8 +78,8 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* A sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks. The last chunk may be shorter.
+/* A sample is the chunks that begin at elements 0, stride, 2 * stride, ... A stride is a whole
+ * number of chunks. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####
  *                  chunk         stride = 3 chunks */

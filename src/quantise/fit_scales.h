@@ -6,27 +6,26 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
+/* Finds the scale of each element's grid (spec/quantised.md; quant_params.h), and makes grids
+ * coarser or finer.
  *
- * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
- * the whole tensor.
+ * Elements have similar magnitudes within a group, such as a row of a matrix, but groups may differ
+ * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
- * eps.
+ * moment, times 2^bias. One bias for all elements is found here, and the floor, which replaces eps.
  *
- * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
- * the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
+ * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
+/* Difference of a float's bits from one power of two to the next: the unit of bias and scales. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
-/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__MAX_BIAS ((int32_t)1 << 30) /* limit of the format, positive and negative */
+/* Scales of groups are upper halves of floats: their unit is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
-#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
+#define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without numbers */
 
 static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
 {
@@ -47,15 +46,15 @@ static int32_t lmc__to_logarithm(float v)
     return bits;
 }
 
-/* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
- * are left out; a group that has nothing else gets the least scale.
+/* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
+ * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
+ * a group of only these gets the least scale.
  *
- * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
- * side of zero. A logarithmic one has M in its middle.
+ * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
+ * sides of zero. A logarithmic grid has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
- * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
+ * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
+ * the mean >> 2 is an upper half. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -80,7 +79,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             part = (size_t)lmc__min64(n - i, end - at - i);
             sum += f->k->sum_magnitudes(f->x + 4 * i, part, &normal);
             count += normal;
-            /* The group ends here, not with the chunk alone. */
+            /* The group ends here, not only the chunk. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
                 scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
@@ -91,30 +90,29 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
- * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
- * those of 1. */
+/* If the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m / eps:
+ * the floor of v is eps^2. Squaring doubles a logarithm: the difference of eps's bits from those of
+ * 1. */
 static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
     const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
     return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
- * the grid reaches. Few that are far above all others, as where the second moment is lost, become
- * exceptions.
+/* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
+ * grid's range. If a few updates are far larger than all others, these become exceptions: a second
+ * moment may have been lost.
  *
- * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
- * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
- * 14 octaves. */
+ * With bits as logarithms: let v be the bits of an element and p those of its second moment, at
+ * least the floor. The update is v - p / 2, and the scale p / 2 + bias. So the update in scales is
+ * 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
-     * 2^-256 on. */
+    /* Updates as differences of bits, from -2^31 to 2^31; their number in each octave from 2^-256
+     * on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;
@@ -133,8 +131,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
             total++;
         }
     }
-    /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
-     * its end is usual, too. */
+    /* `octave`: the highest one such that more than one element in 8192 is in it or above. Updates
+     * up to 16 times its end are normal. */
     while (octave > 0 && above <= total / 8192) above += octaves[--octave];
     if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
         largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
@@ -143,16 +141,16 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* All points that there may be, as many on either side of the scale. */
+/* All possible points, the same number on both sides of q = 0. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
- * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
- * bits of a float. Those at the format's limits stay there. */
+/* Makes the grid coarser by a factor of about 2^(by / LMC__OCTAVE); finer if `by` is negative. A
+ * logarithmic grid gets another step, and all points again. Else the bias changes, or the scales,
+ * by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     lmc__grid *const grid = &q->params.grid;

@@ -6,30 +6,29 @@
 #include "codec/quant_params.h"
 #include "codec/put_quantised.h"
 
-/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss. fit.h makes one from a tensor's elements, snapshot/requantise.h from its
- * blocks.
+/* lmc_quantizer: the parameters for block codecs, their memory, and what is known of their loss.
+ * fit.h makes it from a tensor's elements, snapshot/requantise.h from a tensor's blocks.
  *
- * The caller keeps it until all that was told of it is done. It does not change once it was made,
- * so threads may share it. One that keeps its tensor as it is (is_lossless) is to everyone but the
- * caller as if there were none. */
+ * The caller keeps it until all functions and objects that use it are done. It does not change, so
+ * threads may share it. The codec treats a quantiser that keeps its tensor as it is (is_lossless)
+ * like NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__SYMBOLS 65536u
 
-/* What params points to is the quantiser's, too: scales has one for each group, none if they follow
- * from a prediction; codes is there if there is a table, which only old blocks have. */
+/* The quantiser owns the arrays of params. scales: one for each group; NULL if they follow from a
+ * prediction. codes: NULL unless there is a table, which only blocks of older versions have. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n;      /* Elements of the tensor. */
-    size_t n_groups; /* params.scales that are allocated, by LMC_REALLOC and alloc_user */
+    uint64_t n;      /* elements of the tensor */
+    size_t n_groups; /* number of params.scales */
 };
 
-/* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
- * quantiser, or one that keeps the tensor as it is. */
+/* How a tensor is quantised, valid as long as the quantiser; NULL if it is not: there is no
+ * quantiser, or it keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;
@@ -37,8 +36,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
- * looked up without a further question. */
+/* Refuses a quantiser for a tensor of another dtype or size, because later lookups of its scales
+ * are not checked. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -49,9 +48,9 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
                : LMC_ERR_ARGUMENT;
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
- * to what decoding will give. Groups count from the tensor's first byte; second is of the same
- * elements. */
+/* Replaces bytes [offset, offset + size) of the tensor, which are at data and must be whole
+ * elements, by what decoding will return. Groups count from the tensor's first byte. second: of the
+ * same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -60,7 +59,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
-    if (q->is_recovered) return LMC_OK; /* they come out as they go in */
+    if (q->is_recovered) return LMC_OK; /* such elements stay exact */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < source.n; i += n) {
         const lmc__quant_source strip =
@@ -71,8 +70,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half. LMC_REALLOC is told the size that each was allocated
- * with. */
+/* The quantiser may be incomplete. LMC_REALLOC gets the size of each allocation. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
@@ -90,7 +88,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-/* The range is checked without a sum that could overflow. */
+/* The check of the range has no sum that could overflow. */
 LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
@@ -105,7 +103,7 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
+/* With LMC_NO_QUANTIZE callers can only have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     (void)q;

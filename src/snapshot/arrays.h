@@ -9,22 +9,22 @@
 #include "snapshot/writer_plan.h"
 #include "snapshot/writer.h"
 
-/* A safetensors file from arrays in memory: the header that safetensors' own writer makes, then the
- * data. So restoring gives a file that every loader of safetensors opens.
+/* Makes a safetensors file from arrays in memory: the header that safetensors' own writer makes,
+ * then the data. So every loader of safetensors opens the restored file.
  *
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * by falling width of the dtype, then by name: so all data is aligned. */
+ * sorted by falling width of the dtype, then by name, so that all data is aligned. */
 #ifndef LMC_NO_ENCODER
-/* No loader takes a larger header (spec/foreign-bases.md). Keys of texts are compared each with
- * each. */
+/* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
+ * each key is compared with all others. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
 #define LMC__MAX_TEXTS 1024u
 
-/* Valid UTF-8 as RFC 3629 has it: no surrogates, no overlong forms, nothing above U+10FFFF. low,
- * high: what the second byte may be, which is where all of that shows. A zero byte ends the string,
- * and is no second byte. */
+/* Whether s is valid UTF-8 (RFC 3629): no surrogates, no overlong forms, nothing above U+10FFFF.
+ * The range low .. high of the second byte excludes all of these. A zero byte ends the string, and
+ * is never in that range. */
 static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
@@ -51,9 +51,9 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
- * caller's UTF-8. Loaders refuse a header with anything else, and the command does not look for
- * tensors in such a file (spec/foreign-bases.md). */
+/* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
+ * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
+ * tensors in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -74,12 +74,12 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
     lmc__buffer name;    /* of the last tensor, escaped */
     lmc_file file;
 } lmc__array_file;
 
-/* Whether all of the array is described, and its shape makes a whole number of bytes. */
+/* Whether the description is complete, and the size is a whole number of bytes. */
 static int lmc__is_array(const lmc_array *a)
 {
     uint64_t size;
@@ -90,8 +90,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
- * the writer finds them. */
+/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
+ * neighbours; the writer refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -110,8 +110,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* __metadata__, if there are any entries. They are few: the format, and the program that wrote
- * it. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
+ * few. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -128,7 +128,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* All but the data; offsets of tensors count from the start of the file in the end. */
+/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
+ * start. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {

@@ -2,9 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
- * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
- * of an array in a buffer are as aligned as malloc's. */
+/* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
+ * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
+ * malloc aligns. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -25,8 +25,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
- * `next` are set up, or freed, at once. */
+/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
+ * `first` to the one before the member `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -41,8 +41,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
- * appending n bytes one by one takes time in proportion to n. On errors nothing changes. */
+/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
+ * appending n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;

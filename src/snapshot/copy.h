@@ -9,13 +9,13 @@
 #include "snapshot/writer.h"
 #ifndef LMC_NO_ENCODER
 
-/* A file of a reader to a writer, in pieces: to change a snapshot's base, level or set of files.
- * Its quantisers must live as long as the writer, so the writer frees them (w->quantizers). */
+/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
+ * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
-/* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
- * that moment may not be in the new snapshot. */
+/* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
+ * lossless: that moment may not be in the new snapshot. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -71,7 +71,7 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
     return status;
 }
 
-/* After an error the writer cannot be used, as after an error of any of its calls. */
+/* After an error the writer cannot be used, as after errors of its other functions. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
                                                        size_t file_number)
 {

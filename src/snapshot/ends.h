@@ -5,11 +5,11 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 
-/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
- * finds the index. */
+/* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
+ * index is. */
 
 #ifndef LMC_NO_ENCODER
-/* features: but that of a base. base_fingerprint: NULL if there is none. */
+/* features: without LMC__FEATURE_BASE. base_fingerprint: NULL if there is no base. */
 static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base_fingerprint,
                             const lmc__kernels *k)
 {
@@ -26,7 +26,7 @@ static void lmc__put_header(uint8_t *dst, unsigned features, const uint8_t *base
     lmc__store32(dst + LMC__HEADER_CRC_AT, k->crc32c(0, dst, LMC__HEADER_CRC_AT));
 }
 
-/* Of an index at that place, up to the trailer. */
+/* The index begins at index_at and ends where the trailer begins. */
 static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_size,
                              const lmc__kernels *k)
 {
@@ -41,14 +41,15 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
+/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
+ * zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
+/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -59,15 +60,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* All of a header's LMC__HEADER_SIZE bytes. The version comes before the CRC, so that a newer file
- * is called one, and not damaged, whatever else its header has become:
+/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
+ * version is not called damaged, even if that version changes the rest of the header:
  *
  *     0  magic                       16  features        48  reserved
  *     8  version                     24  of no matter    60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. */
+ * A feature that is not known could change what the file means, so it is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -95,7 +96,7 @@ static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_siz
     return 1;
 }
 
-/* What to say of an input that ends within its header, of which size bytes are there. */
+/* The error for an input that ends within its header, after size bytes. */
 static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
 {
     if (size >= 8 && lmc__is_draft(header)) return LMC_ERR_VERSION;
@@ -103,7 +104,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Of a header that was checked. The other members stay as they are. */
+/* Sets the members that the header tells. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -124,12 +125,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* The trailer of a file of `total` bytes that has an index of that place and size:
+/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * The size of the file tells one that was cut and continued by another. */
+ * The size of the file finds a file that was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)

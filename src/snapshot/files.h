@@ -8,36 +8,36 @@
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 
-/* FILE bodies (spec 4.1), read (put_files.h writes them), and the list of all files of a snapshot
- * that they make.
+/* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
+ * put_files.h writes them.
  *
- * A FILE section describes files whose bytes, one after another, are a *stream*: the runs that
- * follow cut that, and may cross from one file to the next. Most streams are one file.
+ * The files of one FILE section, one after another, are a *stream*. The runs that follow the
+ * section cut the stream, and may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * A name is told by what it shares with that of an earlier entry of the section. */
+ * An entry stores only the part of its name that an earlier entry of the section does not have. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
-    size_t stream;    /* that it is a part of, */
-    uint64_t start;   /* and where in that it begins */
+    size_t stream;    /* the number of its stream */
+    uint64_t start;   /* where in the stream it begins */
     int is_described; /* 0: its FILE section is lost (salvage) */
-    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
+    /* For restore.h: some of its blocks were not decoded, and its facts are at unread_at. */
     int is_unread;
     size_t unread_at;
-    /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
-     * where all ends. */
+    /* After the first use of its header text (texts.h): where the text of each tensor begins, and
+     * where the last one ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* that cut it, as far as known; in the owner's table of runs */
-    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;           /* the section does not tell the size */
+    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
+    int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
@@ -45,7 +45,7 @@ typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
     size_t n_files, n_streams;
-    int has_records; /* extension records, which this version passes over */
+    int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
 /* Valid until more are added. */
@@ -66,7 +66,7 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-/* One more stream, without files. */
+/* Adds a stream without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
     LMC__TRY(lmc__append(&l->streams, NULL, sizeof **stream));
@@ -76,7 +76,7 @@ static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
     return LMC_OK;
 }
 
-/* One more file, of the last stream, of which nothing is known. */
+/* Adds a file to the last stream; all of its facts are zero. */
 static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
 {
     LMC__TRY(lmc__append(&l->files, NULL, sizeof **file));
@@ -107,8 +107,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, in the list, of the file that has byte `position` of the stream, or the stream's end:
- * the first file that does not end before it. */
+/* The number of the file that has byte `position` of the stream, or of the first file after it if
+ * position is the end. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -122,8 +122,8 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file lies below the directory that it is restored to. */
+/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file is always below the directory to which it is restored. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
     size_t i, n, start = 0; /* of the component */
@@ -138,13 +138,13 @@ static int lmc__is_path(const uint8_t *p, size_t size)
     return 1;
 }
 
-/* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow. */
+/* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
+ * division has a rest, or the size is too large. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* then the others do not matter */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -157,9 +157,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, dtypes have the numbers of enum lmc_dtype, up to this one (spec 4.1); those without a
- * number are strings. What is added to the enum later has none: lmc__append_tensors must take
- * LMC_AUTO for it. */
+/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
+ * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
+ * must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -167,27 +167,27 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 
 /* -- a FILE body -- */
 
-/* While the entries of a body are parsed: twice, by the same functions. The first time they are
- * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
- * is known then. The second time they are copied, and compared with each other. */
+/* The entries of a body are parsed twice by the same functions. The first pass, with tensors NULL,
+ * counts them, and checks that they are complete and that their fields are within their limits. The
+ * second pass copies them, and checks the rules that compare entries. */
 typedef struct lmc__body_parser {
     lmc__cursor c;
     uint64_t n_files;
-    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
-     * of shapes. */
+    /* Counts so far, over all files of the body. words: numbers of shapes; chars: bytes of strings,
+     * each with a NUL. */
     uint64_t n_tensors, n_words, n_chars;
-    /* Where they go. items: of the tensors' names. */
+    /* Outputs of the second pass. items: the tensors' names. */
     lmc_tensor *tensors;
     lmc__item *items;
     uint64_t *words;
     char *chars;
-    /* the path of the file before, or "" */
+    /* the path of the previous file, or "" */
     const char *path;
     size_t path_size;
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Bytes go to the strings. Returns where they begin. */
+/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -196,8 +196,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
- * is that of its shape; of others nobody can tell. */
+/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
+ * shape; only other dtypes have the field Size. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -213,7 +213,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
         LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* a known dtype is not a string */
             LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
                        memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
@@ -233,9 +233,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
- * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
- * reference is the entry so many before; 0: none. */
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
+ * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
+ * overlap. Back: the reference is Back entries before this one; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -304,8 +304,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
- * says so, and its tensors. The first bytes of the path are those of the file before. */
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
+ * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -360,13 +360,13 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     return LMC_OK;
 }
 
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, in order of falling alignment:
+/* Checks a FILE body and appends its stream and its files to the list. Arrays and strings are in
+ * one allocation, sorted by alignment:
  *
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
- * Memory is at most some 200 times the body: an entry of 5 bytes may take 510 bytes of its name
- * from others. Time is linear in the body's size: an entry has 3 bytes at least. */
+ * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
+ * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -401,7 +401,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -410,8 +410,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a file, and a nameless file is
- * alone. */
+/* The rules for all files together: no path twice, none below a regular file, and an empty path
+ * only if the snapshot has one file. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -429,7 +429,7 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
     return LMC_OK;
 }
 
-/* The next FILE body. If it is refused, the list stays as it was, but for paths. */
+/* Adds the next FILE body. If the body is refused, the list stays as it was, except l->paths. */
 LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t *body, size_t size)
 {
     const size_t n = l->n_streams;

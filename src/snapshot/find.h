@@ -5,11 +5,11 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
- * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
- * are "". */
+/* Finds files and tensors by name. The first search sorts the names. Names are unique within a
+ * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
+ * their paths are lost. */
 
-/* Every file of a base, or of the reader as one, by its path. */
+/* Every file of a base (or of a reader, used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -21,7 +21,7 @@ static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
     return LMC_OK;
 }
 
-/* Fills names (every tensor, by name and file) and paths (every file). */
+/* Fills r->names (every tensor, sorted by name and file) and r->paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const lmc_base self = lmc_reader_base(r);
@@ -37,11 +37,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
+    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
 }
 
-/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
- * behind it has that name, too. */
+/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
+ * after it has the same name. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {

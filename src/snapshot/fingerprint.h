@@ -8,31 +8,32 @@
 #include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
- * hashes of its content (hashes.h).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
+ * of its content (hashes.h).
  *
- * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
- * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
- * cut into *pieces*, each within one block, and within one leaf of one tensor or in none:
+ * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
+ * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
+ * tensor:
  *
  *     tensors   |------- A ---------------|  gap |--- B ---|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
- * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
- * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
- * file without tensors counts as one tensor of bytes. */
+ * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
+ * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
+ * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
+ * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
-    uint64_t sum; /* this and crc if in_tensor */
+    uint64_t sum; /* sum and crc are set only if in_tensor */
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* bytes of the tensor before it, modulo 8: where it begins in a word */
-    /* of all pieces of one block and one file, in the first of them; 0 in the others */
+    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
+    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
@@ -42,19 +43,19 @@ typedef struct lmc__digester {
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* the one that is being absorbed, or next */
+    size_t tensor;        /* that is being absorbed, or comes next */
     uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes that are of no tensor,
-     * when the file ends; there is room. content, outside: the state of both */
+    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
+     * all bytes outside of tensors (state: outside). It has room for them */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
-    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
+    uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins. The type tells its digest from that of a file or a directory. */
+/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -65,7 +66,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* d: nothing of file is planned or absorbed yet. file must stay, and have its tensors in order. */
+/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -73,7 +74,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Hashes are wanted, too, of a file that has begun. */
+/* Turns on the hashes of content, right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -82,7 +83,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* What sha has taken is complete; it begins anew. */
+/* Appends the hash of what sha has taken, and begins the next one. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -91,7 +92,7 @@ static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
     lmc__sha256_init(sha);
 }
 
-/* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
+/* The sum of the words (sum64.h) in size bytes, of which the first is byte `phase` of a word. */
 static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t size, unsigned phase)
 {
     const size_t n = phase ? lmc__min(8 - phase, size) : 0;
@@ -105,8 +106,8 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
     return file->n_tensors ? file->n_tensors : 1;
 }
 
-/* The next piece, at most max > 0 bytes: up to the end of a leaf, of a tensor, or of the gap
- * between two. Tensors of no bytes have no pieces. */
+/* The next piece, of at most max > 0 bytes. It ends at the latest where a leaf, a tensor, or the
+ * gap between two tensors ends. Empty tensors have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
     const lmc_tensor *const tensors = d->file->tensors, *t;
@@ -119,7 +120,7 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
     piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
     if (t) start = t->offset;
-    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or the end of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -137,8 +138,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors counts as a U8 tensor; its size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -161,9 +162,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
- * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
- * that nothing more of them comes. */
+/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
+ * data. First finishes the tensors that end before this piece, empty ones included. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -179,7 +179,7 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const u
     if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
-/* The next bytes of the file, all pieces so far being absorbed. */
+/* Plans and absorbs the next bytes of the file. All planned pieces must have been absorbed. */
 LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
                                    size_t size)
 {

@@ -8,14 +8,14 @@
 #include "snapshot/files.h"
 #include "snapshot/index_entries.h"
 
-/* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. Slow, so only if the caller asks.
+/* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
+ * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
+ * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+#define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
 
@@ -27,14 +27,14 @@ static uint64_t lmc__count_hashes(const lmc__listing *l)
     return n;
 }
 
-/* A body that says what its hashes are. */
+/* Whether the body has hashes of the algorithm that this library knows. */
 static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 {
     static const uint8_t head[LMC__HASH_HEAD_SIZE] = {LMC__HASH_SHA256};
     return size >= LMC__HASH_HEAD_SIZE && memcmp(body, head, LMC__HASH_HEAD_SIZE) == 0;
 }
 
-/* -- Snapshot_Hash: of a text that says all there is to say, in one form -- */
+/* -- Snapshot_Hash: the SHA-256 of a canonical text that describes the whole snapshot -- */
 
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
@@ -52,7 +52,7 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* hash: the file's first one; the others follow. */
+/* hash: the first hash of the file; the others follow it. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
     unsigned form = 0;
@@ -72,8 +72,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
- * count. */
+/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -85,8 +84,8 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+ * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
                                                     const uint8_t *metadata, uint32_t n,
@@ -102,7 +101,7 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
-    lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
+    lmc__sort_items(item, l->n_files); /* paths are unique, so fingerprints are not compared */
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC content 1", 14);
     lmc__sha256_number(&sha, l->n_files, 8);
@@ -113,8 +112,8 @@ LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE]
     return LMC_OK;
 }
 
-/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and
- * is of them and of this metadata. */
+/* Checks that the body (lmc__is_hash_body) has a hash for each of these files and tensors, and that
+ * its Snapshot_Hash is right. */
 LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *body,
                                                           const lmc__listing *l,
                                                           const uint8_t *metadata, uint32_t n,

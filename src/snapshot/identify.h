@@ -10,11 +10,11 @@
 #include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
- * for each worker, and a fingerprint for each tensor. */
+/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
+ * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
+ * and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -26,11 +26,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
+/* Bytes of one task: a multiple of the size of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
- * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
+/* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
+ * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -60,8 +60,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it. file and
- * tensors change only at the end. tensors is file->tensors without const. */
+/* To check the description, it is written as a FILE body and parsed. file and tensors change only
+ * at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -77,7 +77,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
+    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -98,7 +98,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step. No byte of content is read. */
+/* Opening an origin computes the base's fingerprint. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)

@@ -12,13 +12,13 @@
 #include "snapshot/find.h"
 
 /* Whether a delta can be restored over the files of its base. Each block is decoded over its
- * prediction. So what predicts an element must lie where the element will be: at the same
- * offset, in a file of the same path and size. Then nothing is overwritten before it was used.
- * Not if files share a stream, and perhaps blocks. The answer is found in the tables of the
- * reader, without bytes. */
+ * prediction. So the prediction of an element must be where the element will be: at the same
+ * offset, in a file of the same path and size. Then nothing is overwritten before it is used. Files
+ * that share a stream may share blocks, so they are refused. Only the reader's tables are needed,
+ * no content. */
 
-/* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
- * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
+/* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
+ * by path. If several have this path any may be found: they cannot be restored in place anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -28,13 +28,12 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
     return found && found->kind == file->kind && found->size == file->size ? found : NULL;
 }
 
-/* The prediction of a segment by the base has the segment's own place. file: the base's file, where
- * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all.
+/* Whether the base predicts the segment from the same place in the same file. file: the base's file
+ * if the base is given; else the snapshot's own, which then must be equal.
  *
- * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
- * encoder may have meant any: they have the same bytes. */
+ * A segment names an item and an offset in it. The item must be the tensor that is at this place,
+ * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
+ * bytes, so any of them will do. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =
@@ -68,7 +67,7 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
     return 1;
 }
 
-/* Tables with gaps (salvage) cannot tell. */
+/* A damaged file (salvage) is refused, because its tables have gaps. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;

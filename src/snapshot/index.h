@@ -13,23 +13,23 @@
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made from an index. Its
- * Body_CRC is checked first. It finds damage, but not an attack: so the other checks hold for any
- * bytes. Memory is not allocated by the counts in the file: entries are parsed one by one. The
- * stored sizes, with header and BLKS, must add up to the offset of the index. So memory is in
- * proportion to the size of the index, which the caller limits, and time to n log n. */
+/* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
+ * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
+ * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
+ * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
+ * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
-    /* where its blocks begin and end; the number of the first one's row in BLKS */
+    /* where in the file its blocks begin and end; the row of its first block in BLKS */
     uint64_t at, end, first_row;
-    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
-    /* LMC_OK; in tables of a damaged file, why its prediction cannot be read (LMC_ERR_LOST: its
-     * section is lost) */
+    size_t first_block; /* its first block in tables.blocks; SIZE_MAX: its rows were not read yet */
+    /* LMC_OK; in a damaged file, why the prediction cannot be read (LMC_ERR_LOST: the run's section
+     * is lost) */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, by its row in BLKS: where it begins, its encoded size. */
+/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -41,14 +41,14 @@ typedef struct lmc__ancillary {
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* of all runs: how many rows; where BLKS begins */
+    /* rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -79,7 +79,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Segments of all runs, when there will be no more of them. */
+/* Sets the segments of all runs, when all of them were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -87,12 +87,12 @@ static void lmc__settle_runs(lmc__tables *t)
     for (i = 0; i < n; i++) lmc__set_segments(&lmc__table_run(t, i)->run, &t->segments);
 }
 
-/* While the entries of an index are parsed. */
+/* The state while the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
     lmc__cursor c;     /* what is left of the body */
     unsigned features; /* of the file */
-    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t offset;   /* where in the file the next section must begin */
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
@@ -103,8 +103,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* An entry of a FILE section: its body, then the facts of its files. The stream before it must be
- * complete. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
+ * the stream before it. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -122,7 +122,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
             LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
-            stream->size = file->size; /* it is the only one of its stream */
+            stream->size = file->size; /* the stream has no other file */
         }
         file->crc = lmc__take32(&x->c);
         lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
@@ -131,7 +131,7 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     return LMC_OK;
 }
 
-/* An entry of a run. body: that of its RUN section; stored: bytes of the section and the blocks. */
+/* Parses the entry of a run. body: of its RUN section; stored: bytes of section and blocks. */
 static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t *body,
                                             size_t body_size, uint64_t stored)
 {
@@ -190,9 +190,9 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* Fills empty tables from the INDX section in t->index. The section's header was checked, except
- * Body_CRC, or does not matter. header: of the file; NULL: it is lost. *offset: where the section
- * begins by its entries. items: a scratch buffer. The base and the predictions are not checked. */
+/* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
+ * entries. items: a scratch buffer. Does not check the base and the predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)

@@ -10,8 +10,7 @@
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
 
-/* The bodies of the INDX section (spec 8.2) and of BLKS (8.1): what their bytes mean, and how they
- * grow.
+/* The bodies of the sections INDX (spec 8.2) and BLKS (8.1): their layout, and how they are built.
  *
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
@@ -22,23 +21,23 @@
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
  *
- * The *facts* of a file are what is known only at its end: its size, if the section does not tell,
- * its CRC, fingerprints.
+ * The *facts* of a file are known only at its end: its size if the section does not tell it, its
+ * CRC, its fingerprints.
  *
- * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
+ * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
+ * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
- * until the file has ended. The entry of a run is made when its blocks are there: then it is known
- * how large they are. */
+/* The bodies while they are built, without metadata. The head stays zero until the end, and the
+ * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
+ * their size. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows; /* the body; that of BLKS */
-    lmc__buffer run_body;      /* of the run at hand */
-    uint64_t limit;            /* on the size of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    size_t facts_at;           /* in entries, of the file at hand */
+    lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
+    lmc__buffer run_body;      /* of the current run */
+    uint64_t limit;            /* on the sum of the sizes of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -70,7 +69,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* The blocks of the run at hand, if there is one, are all there. */
+/* Ends the current run, if there is one: all of its blocks were indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -79,7 +78,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* The next section, with its body; of an ancillary one only its size counts. */
+/* Adds the next section. Of an ancillary section only the size is used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -92,13 +91,13 @@ LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const
     return lmc__append(&b->run_body, body, (size_t)body_size);
 }
 
-/* Of the facts of a file, what stands before its fingerprints. */
+/* Size of a file's facts before its fingerprints. */
 static size_t lmc__facts_head_size(const lmc_file *file)
 {
     return file->size == LMC_UNKNOWN_SIZE ? 12 : 4;
 }
 
-/* Room for the facts of files whose section was the last entry. */
+/* Makes room for the facts of the files of the last FILE entry. */
 static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listing *l,
                                         const lmc__stream *stream)
 {
@@ -113,14 +112,14 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
- * it is told anew before each wave is absorbed. */
+/* Tells the digester where to write the fingerprints of the current file. Call this before each
+ * wave is absorbed, because the place moves when the index grows. */
 static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
+/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -131,7 +130,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of d's file was absorbed: its facts are known now. */
+/* Writes the facts of a file, all of which was absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -155,8 +154,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* items: the names and fingerprints of all files and tensors, which point into the list; then the
- * snapshot's fingerprint, which is made of them. */
+/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
+ * and computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -169,14 +168,14 @@ static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__list
 }
 
 typedef struct lmc__metadata_entry {
-    size_t key_at; /* in the keys, NUL-terminated */
+    size_t key_at; /* where in the buffer `keys` the key begins, NUL-terminated */
     const uint8_t *value;
     size_t size;
 } lmc__metadata_entry;
 
-/* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
- * where they are. keys NULL: they are only checked. */
+/* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
+ * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
+ * stay where they are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {

@@ -2,12 +2,12 @@
 #include "base/platform.h"
 #include "snapshot/buffer.h"
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
- * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
- * move, so it must not be read by another thread. */
+/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
+ * these only point. A write to the sink may move the data, so no other thread may read it
+ * meanwhile. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
- * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
+/* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
+ * LMC_ERR_MEMORY the bytes that were written before are still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -27,8 +27,7 @@ static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *ds
     return LMC_OK;
 }
 
-/* What is left from position on; a position beyond the end is the caller's mistake, and an
- * error. */
+/* Reads from position on. A position beyond the end is an error of the caller: LMC_ERR_READ. */
 static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size_t *got)
 {
     lmc_memory *m = (lmc_memory *)user;
@@ -45,21 +44,21 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* Of what is there now: a source has a size from the start, and does not see what is appended. */
+/* A source of the bytes that are there now. It does not see what is appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
-/* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
+/* A stream of the bytes from position, which the caller may set, to size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
     const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
-/* It can be used again. alloc_user stays, as the caller has set it. */
+/* The lmc_memory can be used again. alloc_user stays. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;

@@ -5,27 +5,27 @@
 #include "snapshot/sha256.h"
 #include "snapshot/order.h"
 
-/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
- * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
- * no input makes it slower than n log n. */
+/* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
+ * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
+ * each. No input makes them slower than n log n. */
 
-/* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
+/* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* where it is, of those that are searched */
-    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
+    size_t file_number;         /* of the file, or of the tensor's file */
+    const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
+/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file if one of them has none. */
+/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -42,7 +42,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* Of sorted items: equal names are neighbours. */
+/* For sorted items, in which equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -51,8 +51,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
- * lies does not count. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
+ * a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -71,8 +71,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that is not before name, or one of that in a file before
- * file_number. */
+/* The first of n sorted items that has this name in file file_number or a later file, or comes
+ * after these. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -90,7 +90,7 @@ static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, si
     return lmc__append(items, &item, sizeof item);
 }
 
-/* The items of a file (spec 7.2): its tensors; or itself, if it has none. */
+/* The items of a file (spec 7.2): its tensors, or the file itself if it has no tensors. */
 static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
 {
     size_t i;
@@ -105,12 +105,12 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
- * table. The two lowest bits of a place say what is known of the path: */
+/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
+ * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
+ * often. The two lowest bits of an entry say what is known about the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
-    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
+    LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
 };
 
 typedef struct lmc__path_set {
@@ -118,7 +118,7 @@ typedef struct lmc__path_set {
     size_t n;
 } lmc__path_set;
 
-/* The place of the path with these bits, or the free one where it should be. */
+/* The entry of the path with these bits, or the free entry where it belongs. */
 static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 {
     uint64_t *const place = (uint64_t *)(void *)table->data;
@@ -128,7 +128,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
+/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -144,7 +144,7 @@ LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
     return LMC_OK;
 }
 
-/* Notes what the path is whose bytes sha has taken so far. */
+/* Adds a path, with flags that say what it is. sha has taken the bytes of the path. */
 LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
@@ -154,7 +154,7 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    /* R4-25: no entry twice; R4-26: only directories have paths below them */
     LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
     LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
     LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
@@ -163,8 +163,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* The path of one more file, or refuses it (CORRUPT). Its first `shared` bytes are
- * those of the path before, so only directories whose names end behind them are noted. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
+ * of the path before, so only the directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {

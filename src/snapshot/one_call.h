@@ -7,10 +7,10 @@
 #include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
- * read every LMC file that holds one file and has no base. */
+/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
+ * may be any LMC file that holds one file and has no base. */
 
-/* A sink into memory of the caller's, which does not grow. */
+/* A sink to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -26,20 +26,20 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Everything that is not a block: file header, sections, index without its 8 bytes for each block,
- * trailer. About 450 bytes with one tensor without a name. */
+/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
+ * trailer. One tensor without a name takes about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks of an unknown kind are 2^17 bytes, all others are larger: 24 bytes of header and 8 in the
- * index for each. */
+/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
+ * index. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
- * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
+ * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
  * a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
@@ -100,7 +100,7 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
 }
 #endif
 
-/* A reader of the LMC file at src; its only regular file, without a base. */
+/* Opens the LMC file at src without a base. *file: its only file, which must be regular. */
 LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
                                                lmc_memory *memory, const void *src, size_t src_size,
                                                const lmc_compress_options *options)
@@ -113,7 +113,7 @@ LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_fi
     reader_options.max_index_size = options->max_index_size;
     reader_options.max_total_size = options->max_total_size;
     reader_options.alloc_user = options->alloc_user;
-    reader_options.parallel_reads = 1; /* of memory */
+    reader_options.parallel_reads = 1; /* the source is memory */
     memset(memory, 0, sizeof *memory);
     memory->data = (uint8_t *)(uintptr_t)src; /* a source only reads */
     memory->size = src_size;
@@ -170,11 +170,11 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    enum lmc_dtype dtype; /* of compressing */
+    enum lmc_dtype dtype; /* for compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,
@@ -195,7 +195,7 @@ LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const c
         f.part = fopen(part_path, "wb");
         status = f.part ? convert(&f) : LMC_ERR_WRITE;
         if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
-#ifdef _WIN32 /* rename() there does not replace */
+#ifdef _WIN32 /* rename() does not replace files there */
         if (status == LMC_OK) (void)remove(dst_path);
 #endif
         if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
@@ -212,7 +212,7 @@ static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
     const lmc_sink sink = lmc_stdio_sink(f->part);
     const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_source source;
-    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* tells the size */
     if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
     return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
 }

@@ -1,18 +1,18 @@
 #pragma once
 #include "base/platform.h"
 
-/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
- * and the size of an element. */
+/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
+ * size of an element as constants. */
 
-typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
+typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
-/* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
- * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
+/* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
+ * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) are made a heap from the back; then the largest changes
- * places with the last, again and again, and [0, end) is made a heap anew. Either way an element is
- * taken out, to spare, and sifted down from `root`: larger children move up to the hole that it
- * leaves, until it fits. */
+ * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
+ * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
+ * again. Each step copies one element to spare and sifts it down from `root`: larger children move
+ * up until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -37,8 +37,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
- * high. Those for which it is 1 must stand before the others. */
+/* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
+ * high. Binary search: all numbers for which it is 1 must come before all others. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \

@@ -13,29 +13,29 @@
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
 
-/* Where the predictions of runs come from: the base, or this very snapshot, as far as it is written
- * or restored. Writer, restorer and reader each have one.
+/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
+ * already written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * A RUN maps its bytes to those that predict them, segment by segment; the base by *items*: its
- * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
- * holds for every base of the same content, however it is cut into files.
+ * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
+ * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
+ * (spec 7.2). So it is right for every base of the same content, even if the files differ.
  *
- * Where a base is refused, in this order; each check rests on those before it:
+ * Where a base is refused. Each check needs those before it:
  *
- *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
- *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
- *                                        BASE_WRONG
- *   a run       lmc__check_run_features  the header names none: CORRUPT
- *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
- *                                        contradicts itself; in salvage, where the header with the
- *                                        fingerprint may be lost, BASE_WRONG
- *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
- *                                        without, and checked if nothing is written
- *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
- *                                        prediction by the snapshot's own CHECKSUM
+ *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
+ *                                        header names: BASE_WRONG
+ *   a run       lmc__check_run_features  the header names no base: CORRUPT
+ *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
+ *                                        delta contradicts itself. In salvage BASE_WRONG: the
+ *                                        header with the fingerprint may be lost
+ *   a block     lmc__read_prediction     no base is given: BASE_MISSING. Without a base a delta may
+ *                                        still be listed, and be checked if nothing is written
+ *               codec/get_block.h        the content has another CRC: BASE_WRONG; CHECKSUM if the
+ *                                        prediction is from this snapshot
  *
- * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). */
+ * The fingerprint protects the whole base. The CRC protects each block, even if the base changes
+ * while it is read, or if its fingerprint could not be checked (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -44,16 +44,16 @@ typedef struct lmc__range {
 
 typedef struct lmc__origin {
     lmc__buffer items; /* of the base, sorted: lmc__item */
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items */
+    /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
+     * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer wide;   /* what a conversion is made from */
-    /* of this snapshot: all files up to where it is written or restored */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer wide;   /* the input of a conversion */
+    /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
     const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
-    /* of this snapshot, or NULL */
+    /* reads bytes of this snapshot; or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
@@ -62,10 +62,9 @@ typedef struct lmc__origin {
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
-/* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
- * that its files and tensors are said to have; whether its bytes are theirs shows when they are
- * read. On errors the origin is to be freed all the same. */
+/* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
+ * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
+ * that base states; its bytes are checked when they are read. Free the origin also after errors. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -90,7 +89,7 @@ LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__lis
 
 static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
-/* Of the base, by its number in the sorted order. */
+/* Item i of the base, in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
@@ -100,13 +99,13 @@ static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *
 {
     return o->base->get_file(o->base->user, item->file_number);
 }
-/* Bytes of the tensor or file that an item is. */
+/* Size of the item, in bytes. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* The base that the header names is the one at hand. In place that is for the caller to know. */
+/* Checks that the base is the one that the header names. In place the caller does this. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -117,8 +116,9 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
- * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+/* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
+ * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
     const lmc__item *const items = lmc__get_item(o, 0);
@@ -142,9 +142,9 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
- * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
- * their weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
+ * several, the item in the file of that path comes first: an optimizer's states have the names of
+ * the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -154,19 +154,19 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found ? found : lmc__find_part(o, &part, dtype);
 }
 
-/* -- tensors whose names got another prefix -- */
+/* -- tensors whose names have another prefix in the base -- */
 
-/* Wrappers put something before the names of all tensors, or take it away:
+/* Some programs add a prefix to the names of all tensors, or remove one:
  *
  *     base   model.layers.0.mlp.up.weight
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
- * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot: sorted by their names backwards, all tensors of the base with that end are
- * neighbours. The first end that any of them has decides. What comes before an end is short. */
+ * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
+ * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
+ * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+/* Compares names read backwards. If one name ends with the other, the longer comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -193,7 +193,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
+/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -209,11 +209,11 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* So many names with one end are looked at. */
+/* At most so many names with the same end are compared. */
 #define LMC__MAX_ENDS 64u
 
-/* Of the base's tensors with that end the one that is like t, if there is only one: its number,
- * plus 1; 0: there is none, or several. *n: how many have the end, however they are. */
+/* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
+ * several. *n: how many tensors have this end, of any type. */
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
@@ -225,7 +225,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
-        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        const size_t before = item->size - wanted.size; /* letters before the end */
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
@@ -236,8 +236,8 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
-/* The base's tensor that is t but for what stands before the name: its number, plus 1; or 0. The
- * end has two parts at least: too many tensors are called "weight". */
+/* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
+ * 0. The common end has at least two parts: too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -253,8 +253,8 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 }
 #endif
 
-/* In a sorted buffer of elements of `step` bytes, which begin with a lmc__range: the number of the
- * first that ends behind that byte of the stream, or is of a later stream. */
+/* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
+ * Returns the number of the first that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -267,7 +267,7 @@ static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, siz
     return i;
 }
 
-/* Bytes [offset, offset + size) of a file belong to runs that were added. */
+/* Whether bytes [offset, offset + size) of a file are in runs that were added (lmc__add_run). */
 static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64_t offset,
                               uint64_t size)
 {
@@ -285,9 +285,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
- * known of it; in place predictions have their own place. */
+/* Checks that every segment of the run maps to bytes that exist. Call this before
+ * lmc__read_prediction. not_in_base: the error if the base lacks the bytes. Segments of a base that
+ * is not given, or is restored in place, are not checked. */
 LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
                                                         enum lmc_status not_in_base)
 {
@@ -308,7 +308,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
         if (is_base) {
             LMC__CHECK(number < lmc__count_items(o), refused);
             size = lmc__item_size(o, lmc__get_item(o, number));
-        } else { /* of a file that is known by the run's section */
+        } else { /* the header text of a file that was described before the run */
             const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
             LMC__CHECK(number < stream->first_file + stream->n_files &&
                            lmc__listed_at(o->listing, number)->is_described,
@@ -320,8 +320,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* From now on the run can be read back, unless it is itself predicted by its own snapshot:
- * references are one step deep, so that reading one never leads to another. */
+/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
+ * prediction never leads to another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -337,7 +337,7 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-/* The segment of a byte of the run's stream: the last that does not begin behind it. */
+/* The number of the segment that has byte `offset` of the run's stream. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
     size_t i;
@@ -350,8 +350,8 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
- * file_number is SIZE_MAX if it has none. In place, streams are files. */
+/* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
+ * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -373,8 +373,8 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
     return place;
 }
 
-/* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
- * elements, so a conversion has them, too; it reads twice the bytes. */
+/* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
+ * bytes. Blocks and segments have whole elements, so it gets whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -396,9 +396,9 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
     return lmc_conversion_apply(dst, o->wide.data, size / 2, (enum lmc_conversion)run->conversion);
 }
 
-/* The prediction of bytes [offset, offset + size) of a run that was checked, to dst: zeros where a
- * segment has no base. Segments whose predictions lie side by side, as those of small tensors
- * mostly do, are read at once. */
+/* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
+ * must have passed). It is zeros where a segment has no base. Segments whose predictions are
+ * neighbours, as those of small tensors mostly are, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -410,10 +410,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        for (; part < size; i++) { /* segments that are read with this one */
+        for (; part < size; i++) { /* add the segments that continue this one */
             lmc__place next;
             s = &run->segments[i + 1];
             next = lmc__locate(o, run, s, 0);

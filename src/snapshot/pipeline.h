@@ -12,73 +12,73 @@
 #include "snapshot/buffer.h"
 #include "snapshot/fingerprint.h"
 
-/* How blocks flow through writer, restorer and reader: a lmc__coder has the buffers, and runs
- * waves.
+/* How blocks pass through writer, restorer (restore.h) and reader, in waves (tensor/wave.h). An
+ * lmc__coder has the buffers, and runs the waves.
  *
- * Writer and restorer keep two buffers of each kind, and use them in turn. While wave w is coded,
- * the output of wave w - 1 is written, and the input of wave w + 1 is read:
+ * Writer and restorer use two buffers of each kind in turns. While wave w is coded, the output of
+ * wave w - 1 is written, and the input of wave w + 1 is read:
  *
  *     step          1          2          3          4
  *     read      in[0]: w0  in[1]: w1  in[0]: w2  in[1]: w3
  *     code                 out[0]: w0 out[1]: w1 out[0]: w2
  *     write                           out[0]: w0 out[1]: w1
  *
- * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
- * block if that is larger. */
+ * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
+ * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
-    /* writer: if a RUN section begins here, the size of its header and body, which are before
-     * job.dst; else 0 */
+    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
-    /* encoding: room for a copy of the encoded bytes, if they are wanted later; or NULL */
+    /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
     uint8_t *content;
-    int may_change;       /* encoding: job.src is not the coder's, so it may change at any time */
-    size_t run;           /* reader: number of its run */
-    int is_unread;        /* restoring: it has no prediction, so only its payload is checked */
-    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
+    int may_change;       /* encoding: job.src is the caller's memory, and may change at any time */
+    size_t run;           /* reader: number of the block's run */
+    int is_unread;        /* restoring: the prediction is missing, so only the payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes to be written, which stay where they are until then. */
+/* Bytes that are to be written; they stay in place until then. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
 } lmc__part;
 
-/* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. Buffers
- * never shrink, so a wave allocates only if it is larger than all before. */
+/* Buffers, workspaces and callbacks of one writer, restorer or reader. Buffers never shrink, so a
+ * wave allocates only if it is larger than all earlier waves. */
 typedef struct lmc__coder {
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; they lie in the other `out` */
-    lmc__wave wave;    /* without jobs: they are in `jobs` */
+    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
-    unsigned out_number; /* the wave at hand makes out[out_number] */
-    lmc_task task;       /* is called for each job; gets the coder */
-    lmc_sink sink;       /* takes the parts; write is NULL if nobody wants them */
-    /* restoring in place: an earlier attempt has written the wave's blocks; dst has them already,
-     * and they are only compared */
+    unsigned out_number; /* the current wave writes to out[out_number] */
+    lmc_task task;       /* called for each job, with the coder as arg */
+    lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
+    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
+     * and are only compared */
     int is_written;
-    /* or NULL; restoring a file, instead of the sink: each task writes its own block */
+    /* restoring: used instead of the sink, each task writes its own block; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are wanted at read_to, and read_got of them are there;
-     * read_portion: the most that is read beside one wave; encoding: read_per_coded as much as it
-     * codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
+     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
+     * times what the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* what is left of the bytes before: goes in front of read_to, where there is room */
+    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+     * room */
     const uint8_t *rest;
     size_t rest_size;
     enum lmc_status read_status;
     int ended;
-    /* or NULL; gets the bytes of files so far */
+    /* or NULL; done: bytes of files so far */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *progress_user;
     uint64_t done;
@@ -96,9 +96,9 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
-/* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside the jobs
- * that are planned already, which keep their workspaces: these never shrink. in_parts: for decoding
- * blocks of which only a part is kept. */
+/* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
+ * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
 {
@@ -115,8 +115,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights. Larger waves wake the workers
- * and wait for them less often; smaller ones keep the buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker: four blocks of weights. Larger waves start the workers
+ * and wait for them less often. Smaller waves keep the buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
@@ -131,8 +131,7 @@ static lmc__snapshot_job *lmc__job_at(const lmc__coder *c, size_t i)
     return (lmc__snapshot_job *)(void *)c->jobs.data + i;
 }
 
-/* Room for one more job of the wave, all zero. Jobs move when more are added: *job is valid until
- * then. */
+/* Adds a job to the wave, all zero. *job is valid until the next job is added. */
 static enum lmc_status lmc__add_job(lmc__coder *c, lmc__snapshot_job **job)
 {
     c->jobs.size = c->n_jobs * sizeof **job;
@@ -146,8 +145,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where to store the sum of all bytes that a job decodes, if they are one piece: then it is taken
- * while they are decoded. NULL: pieces are summed up afterwards. */
+/* If all bytes of a job are one piece: where the decoder stores their sum, which it computes while
+ * it decodes. NULL: the sums of the pieces are computed afterwards. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -156,14 +155,14 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
                : NULL;
 }
 
-/* Sets the sums of a job's pieces. They make up the size bytes at content; crc is the CRC-32C of
- * all of these. If the block goes into several files, the part for each file has its own CRC. */
+/* Sets the sums of a job's pieces, which are the size bytes at content. crc: their CRC-32C. If the
+ * block has parts of several files, each part gets its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
     const lmc__kernels *const k = c->wave.k;
     size_t i;
-    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only of whole tensors */
+    for (i = 0; i < job->n_pieces; i++) { /* a reader has pieces only when it reads whole tensors */
         lmc__piece *const piece = lmc__piece_at(c, job, i);
         if (piece->in_tensor) {
             piece->crc = piece->size == size ? crc : k->crc32c(0, content, piece->size);
@@ -180,15 +179,15 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all, by what job.src has now. Reads
- * it only once, strip by strip, to a copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
+ * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
     const size_t size = job->job.src_size;
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
-    size_t at, end, from, n, i = 0, left = 0; /* of piece i */
+    size_t at, end, from, n, i = 0, left = 0; /* left: of piece i */
     if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
@@ -206,17 +205,17 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
             if (left == 0 && ++i < job->n_pieces) left = lmc__piece_at(c, job, i)->size;
         }
     }
-    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's part is all */
+    if (job->n_pieces) lmc__piece_at(c, job, 0)->part_crc = crc; /* a writer's block is one part */
     return crc;
 }
 
-/* Fingerprints and hashes are of what was encoded, even if the caller's memory has changed
- * since:
+/* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
+ * memory changes meanwhile:
  *
- * - with hashes, they are of a copy, and the copy is encoded;
- * - the sum of a block of planes is taken while it is encoded;
- * - any other sum is taken later, with the CRC of the same bytes. If that is not the block's
- *   CRC, the block is stored, and sums and CRC are of the stored bytes. */
+ * - with hashes, all work on one copy of the bytes;
+ * - the sum of a block of planes is computed while the block is encoded;
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
+ *   block, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -238,10 +237,10 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
         whole->crc = whole->part_crc = crc;
         return;
     }
-    if (block->sum) *block->sum = 0; /* the block was not coded in planes after all */
+    if (block->sum) *block->sum = 0; /* the block was not coded as planes */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* dst has room for it */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -250,7 +249,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 }
 #endif
 
-/* Decodes a job's block, or compares it if it is written already. */
+/* Decodes a job's block, or only checks its CRC if c->is_written. */
 static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -277,14 +276,14 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
     return LMC_OK;
 }
 
-/* Adds bytes to be written beside the next wave; none if size is 0 or nobody wants them. */
+/* Adds bytes to write beside the next wave, unless size is 0 or there is no sink. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
     const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. One task writes all parts, so that the sink gets bytes in order. */
+/* A task. It writes all parts, so that the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -293,8 +292,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads more of the bytes that are wanted, up to a portion. A read of no bytes is the end
- * of the stream. */
+/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -311,7 +309,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The caller's parallel_for runs this: writing and reading first, as they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -320,8 +318,8 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, and reads the bytes that are wanted. Of several
- * errors, returns that of the earliest bytes: of writing, then of blocks, then of reading. */
+/* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
+ * that of the earliest bytes: first of writing, then of blocks, then of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -351,11 +349,11 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream, beside which nothing is coded. Each later read is up to four
- * times larger, up to a limit. */
+/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
+ * times as large, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Asks for size bytes of the stream: all in the next step, or a portion in each step. */
+/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -381,7 +379,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     if (job->n_pieces == 0) job->first_piece = c->pieces.size / sizeof(lmc__piece);
     while (size != 0) {
         lmc__piece piece = lmc__plan_piece(d, size);
-        piece.part_size = (uint32_t)part_size; /* at most that of a block */
+        piece.part_size = (uint32_t)part_size; /* at most a block */
         part_size = 0;
         LMC__TRY(lmc__append(&c->pieces, &piece, sizeof piece));
         size -= piece.size;
@@ -390,7 +388,7 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* Absorbs the pieces of a wave. No hashes are wanted. */
+/* Absorbs the pieces of a wave, without hashes. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;

@@ -7,9 +7,9 @@
 #include "snapshot/buffer.h"
 #include "snapshot/files.h"
 
-/* FILE bodies, written (spec 4.1). What is written is read again by files.h, which checks it. */
+/* Writes FILE bodies (spec 4.1). The writer parses them again (files.h) to check them. */
 
-/* What is to be said of a tensor that is written; generation 0: nothing was lost. */
+/* The Loss that is written for a tensor; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
 #ifndef LMC_NO_ENCODER
@@ -18,7 +18,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: the bytes of the entry that depend on it. */
+/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -31,7 +31,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share, from a and b on by step: at most 255, and n. */
+/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -47,10 +47,10 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* How many entries back a reference may be. Tensors of a layer come again with the next layer. */
+/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of t smallest; n: entries before it. */
+/* The reference that makes the entry of t smallest. n: number of entries before t. */
 static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
@@ -76,8 +76,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
- * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
+ * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -118,7 +118,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Only what an entry cannot express is refused here; the parser checks the rest. */
+/* Refuses only what an entry cannot express. The parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -139,8 +139,8 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     return LMC_OK;
 }
 
-/* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here (lmc__list_files). */
+/* Appends the entries of a file and of its tensors. prefix: bytes of the path that are shared with
+ * the previous entry. Refuses only what cannot be written; lmc__list_files checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -175,6 +175,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
 
 LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
-    LMC__TRY(lmc__append_varint(out, 1)); /* of files */
+    LMC__TRY(lmc__append_varint(out, 1)); /* number of files */
     return lmc__append_file_entry(out, file, 0);
 }

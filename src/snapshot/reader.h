@@ -21,26 +21,26 @@
 #include "snapshot/index.h"
 #include "snapshot/work.h"
 
-/* Reading by the index: any bytes of any file, and nothing else.
+/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
- * A block that is wanted whole is decoded to its place in dst. Its prediction is read to the same
- * place first: in a chain of deltas by every reader, if all have the same blocks. If not, a reader
- * is asked for one part of a block after another. It then decodes to a *window*, which answers the
- * next requests. The cost of all that is bounded (work.h). Readers of a chain may share one coder,
- * so its buffers must be free while a prediction is read.
+ * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
+ * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
+ * reader gets requests for one part of a block after another. It then decodes the block to a
+ * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
+ * may share one coder, so its buffers must not be in use while a prediction is read.
  *
- * Salvage uses this, too, with gaps in the tables and a read_run of its own. */
+ * Salvage uses this reader, too, with gaps in the tables and its own read_run. */
 struct lmc_reader {
-    /* bytes of the source from held_at on, or none. While it is opened: its end; later: the code of
-     * several runs */
+    /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
+     * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is read whole; the section of hashes, after the first request */
+    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
     lmc__buffer fingerprints, hashes;
-    /* lmc__item of all tensors; of all files; made at the first search (find.h) */
+    /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: [0] from the base, [1] from this snapshot */
+    /* predictions of blocks that are read in part: [0] from the base, [1] from this snapshot */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -48,20 +48,20 @@ struct lmc_reader {
     /* the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    int is_salvage;         /* it belongs to a lmc_salvage: the tables may have gaps */
+    lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
+    int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back;   /* for readers with this as a base; for its own runs */
+    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* how many snapshots share this meter, as far as is known; this one is counted */
+    /* snapshots that share the meter, as far as is known, this one included */
     uint64_t n_links;
-    /* for the fingerprint of the file or tensor that is being read whole; or NULL */
+    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
     lmc__digester *digester;
-    /* Set by open.h. Reads bytes [offset, offset + size) of a run to dst: */
+    /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the larger one, which begins with this */
+    size_t struct_size;                     /* of the struct that begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -85,8 +85,8 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
            lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
-/* The first request reads this many bytes of the file's end, since the source may be far away. They
- * hold the index of about a thousand tensors. */
+/* The first request reads this many bytes at the end of the file, because each request to a remote
+ * source is slow. They have the index of about a thousand tensors. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
 /* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
@@ -103,7 +103,7 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
 }
 
-/* Fills a buffer with bytes of the source alone. */
+/* Fills a buffer with these bytes of the source, and nothing else. */
 static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
                                     uint64_t size)
 {
@@ -114,7 +114,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* The same for the held bytes. After an error none are held. */
+/* Fills r->held in the same way. After an error it is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -122,15 +122,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The most bytes of index that the caller wants in memory. */
+/* The caller's limit on bytes of index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which is within the file, to empty tables. If it begins before the held
- * tail, the bytes before it are read, too, as many as the tail has, and are held instead: in most
- * files these are the rows. */
+/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
+ * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
+ * most files these are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -162,9 +162,9 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* Finds where the blocks of a run are, once. code: all of the run's, with the headers of its
- * blocks. NULL: the rows of BLKS are read, to the second half of the room. The first half is for
- * the places. */
+/* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
+ * second half of the new room. The first half gets the places. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -210,9 +210,9 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Checks runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Rows that came with the index are kept. If they are wrong, the file opens
- * all the same: the error comes when they are used. */
+/* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
+ * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
+ * can still be opened; the error comes when they are used. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -231,10 +231,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The first read takes the tail: it has the trailer, a copy of the header, and mostly the index and
- * the rows. A second one takes what lies before the tail of a large index. The header itself is
- * read if it is in the tail, or if the file does not end as LMC files do: then it tells what the
- * file may be. Nothing may lie between what header, index and trailer describe. */
+/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
+ * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
+ * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
+ * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -269,8 +269,8 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The stream of a file that has bytes [*offset, *offset + size): *offset becomes their place in the
- * stream. NULL: there is no such file, or it has fewer bytes. */
+/* Returns the stream of a file. *offset becomes the place in the stream. NULL: there is no such
+ * file, or it lacks bytes [*offset, *offset + size). */
 static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
                                             uint64_t *offset, uint64_t size)
 {
@@ -282,9 +282,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) it may not hold it. A stream without runs
- * gives first_run. */
+/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
+ * that begins there or before. In salvage, with gaps, that run may end before position. For a
+ * stream without runs: first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -294,11 +294,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most code that is fetched at once. With parallel_reads each worker reads one block. */
+/* The most encoded bytes of one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Finds the block of that run that has byte `position` of the stream: *found is where it begins, or
- * with is_end where it ends. At an end of the run no rows are needed. */
+/* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
+ * begins or, with is_end, ends. Both ends of the run are known without the rows. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -313,8 +313,8 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of a stream are wanted. If they are of several runs, the code of
- * the first runs, up to LMC__FETCH_SIZE, is read in one request. */
+/* Prepares for reading bytes [offset, offset + size) of a stream. If they are in several runs, one
+ * request reads the encoded bytes of the first runs, up to LMC__FETCH_SIZE. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -337,11 +337,11 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
         if (next - from > LMC__FETCH_SIZE) break;
         to = next;
     }
-    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* one run: not held */
 }
 
-/* The wanted bytes [offset, end) of a run, and where they go. n blocks, from number `first` on, are
- * fetched at once. head: bytes of the prediction of block `first`, if that is wanted in part. */
+/* Bytes [offset, end) of run `number` are wanted at dst. n blocks, from number `first` on, are read
+ * at once. head: size of block `first` if only a part of it is wanted; else 0. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -355,15 +355,15 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
     return &r->base[run->prediction == LMC__PREDICT_OWN];
 }
 
-/* The predictions of the blocks that are fetched:
+/* Reads the predictions of the n blocks:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * If a block is wanted whole, its prediction goes to its place in dst, where it is then decoded. If
- * it is wanted in part, as the first and the last may be, its prediction goes to a buffer. So
- * neighbours are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded.
+ * That of the first or last block is read to a buffer if only a part of it is wanted. So the
+ * predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -385,8 +385,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that of the index: a block of another file may have
- * the same number and size. */
+/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+ * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -398,7 +398,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
+/* A task; arg is the reader. With parallel_reads each task reads its own block. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -406,7 +406,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__job *const job = &block_job->job;
     const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
-    if (r->options.parallel_reads) /* src is in the coder's buffer */
+    if (r->options.parallel_reads) /* src points into the coder's buffer */
         job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
@@ -418,8 +418,8 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Decodes n of the fetched blocks, from number first on. Their predictions are there. Their code is
- * in c->in[0], or will be, with parallel_reads. */
+/* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
+ * c->in[0], or with parallel_reads the tasks read them to there. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -446,7 +446,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* a block of several pieces is read again */
+        /* a block of several pieces is read again, for their sums */
         job->streaming = lmc__no_streaming;
         job->streaming.is_on =
             x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
@@ -457,9 +457,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Reads bytes [offset, offset + size) of a run: at least a wave of blocks is fetched at once. First
- * come predictions, which may need the coder's buffers; then the code, which is decoded wave by
- * wave. has_code: all of it is there. */
+/* Reads bytes [offset, offset + size) of a run, at least a wave of blocks at once. Predictions are
+ * read first, since they may need the coder's buffers; then the encoded bytes, which are decoded
+ * wave by wave. has_code: the encoded bytes are in c->in[0] already. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -499,8 +499,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. If a run is wanted whole, and is not too large, its
- * code is read in one request, and shows where its blocks are. */
+/* The read_run for intact files. If the whole run is wanted, and is not too large, one request
+ * reads its encoded bytes, in which the headers tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -516,17 +516,17 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
     return status;
 }
 
-/* Fills a window, from the block that has byte `at` of the run. If neighbours are asked for one
- * after another, each window has twice as many bytes as the last, up to LMC__WINDOW_SIZE. So
- * reading from front to back decodes all once, and a single read costs one block. If a neighbour is
- * damaged, the block is read alone. */
+/* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
+ * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
+ * each block once, and a single request costs only one block. If a neighbour is damaged, the block
+ * is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -548,13 +548,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Reads bytes of a file, run by run. windows: if the bytes predict others; else NULL. With windows
+/* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
- *  - they are in a window;
- *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are;
- *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage). */
+ *  - a window has them: they are copied;
+ *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
+ *    directly to out;
+ *  - else a window is filled, beginning with the block of the first byte.
+ * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -581,7 +581,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* they are found there now */
+            part = 0; /* the next turn finds them there */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -590,7 +590,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the reader's caller, if windows is NULL; else of a reader above it (work.h). */
+/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -609,9 +609,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, as the others
- * may be in use. No prediction of theirs is from this snapshot (lmc__add_run); in damaged files
- * that is checked again. */
+/* Reads bytes that predict others of the same snapshot. They have their own windows, because
+ * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+ * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -631,8 +631,8 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
     return base;
 }
 
-/* Reads all of `whole`, which begins at that offset of the file. Its fingerprints must be those of
- * the index. *crc: of all its bytes. */
+/* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
+ * are those of the index. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -660,7 +660,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     return LMC_OK;
 }
 
-/* Whether what is read whole is checked: not in salvage, nor where the caller skips it. */
+/* Whether whole files and tensors are checked: not in salvage, and not if the caller skips this. */
 static int lmc__checks_fingerprints(const lmc_reader *r)
 {
     return !r->options.skip_fingerprints && !r->is_salvage;
@@ -681,14 +681,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t fil
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* The number of a tensor in the file; n_tensors if it is a copy, or of another file. */
+/* The number of a tensor in the file. n_tensors: it is a copy, or belongs to another file. */
 static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
     const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
     return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-/* If the tensor is the reader's own, its fingerprint must be that of the index. */
+/* Checks the fingerprint only if the tensor is the reader's own and is read whole. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
                                                          const lmc_tensor *tensor, uint64_t offset,
                                                          void *dst, size_t size)
@@ -696,7 +696,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
-    uint32_t crc; /* there is none to compare with */
+    uint32_t crc; /* not used: the index has no CRC of a tensor */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
     if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
         lmc__number_of_tensor(f, tensor) == f->n_tensors)

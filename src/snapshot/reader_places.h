@@ -13,10 +13,10 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* How many coded bytes there are of a part of a file, and where. */
+/* The encoded bytes of a part of a file: how many, and where. */
 
-/* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
- * that shares add up. */
+/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
+ * so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -25,7 +25,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Of each run its share: a listing wants numbers that add up, and no rows. */
+/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -47,7 +47,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* The first block of the first run, and the last one of the last. */
+/* From the first block that has a part of the bytes to the last one. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,
@@ -59,7 +59,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
-    if (size != 0) { /* there may be no run at all */
+    if (size != 0) { /* a file of 0 bytes may have no run */
         last = offset + size - 1;
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
         LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));

@@ -13,7 +13,7 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* Ancillary sections, and hashes that may be signed, which are in one of them. */
+/* Reads ancillary sections, and the hashes of content, which are in one of them. */
 
 static const lmc__ancillary *lmc__ancillary_at(const lmc_reader *r, size_t i)
 {
@@ -53,9 +53,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
- * It is as the tables and the metadata say: so if you trust Snapshot_Hash, you may trust these and
- * the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
+ * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
+ * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

@@ -15,13 +15,13 @@
 #include "snapshot/sections.h"
 #include "snapshot/reader.h"
 
-/* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with. When a restored tensor is coded again, its elements lie on a grid that only the old
- * file knows. With it the same elements come out, and about the same size. Blocks that come out
- * otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+/* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
+ * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
+ * again with the same quantiser, it decodes to the same elements, in about the same size. A block
+ * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
+ * In a hostile file the heads may differ. The first head counts. If a later head differs, the
+ * tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
@@ -31,14 +31,14 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The layout, in the header of a block that was checked. */
+/* Tells by the layout in the block's header, which must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. */
+/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
+ * blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -54,8 +54,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
- * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
+ * doubles as blocks are read. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -74,8 +74,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first. n_points
- * is not said by a head. */
+/* Compares everything in two heads except the scales and the place of the first group. A head does
+ * not have n_points. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -86,8 +86,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
- * as can be numbered and, without a table, have a code. */
+/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
+ * points as have numbers and, without a table, codes. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -102,12 +102,12 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
             (uint32_t)lmc__min(q->grid.n_points, ((256u << q->low_bits) - 1) >> q->grid.is_signed);
 }
 
-/* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
+/* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
+ * others: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where the tensor's groups do. A group that begins in the
- * block before gets its scale twice; if a hostile file says two, the last one counts. */
+ * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
+ * scale twice; if a hostile file has two scales for it, the last one counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -132,8 +132,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
- * only of those in it, for BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
+ * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -151,8 +151,8 @@ LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
- * prediction is, which is needed to code it again. */
+/* Recovers the quantiser from the blocks of the tensor's run, which must hold nothing else. *twin:
+ * where the run's prediction is, which is needed to code the tensor again. */
 LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
                                                         const lmc__listed_file *f,
                                                         const lmc_tensor *t, lmc_twin *twin)
@@ -162,7 +162,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
-    /* Until the end proves otherwise. */
+    /* the result until all blocks agree */
     (void)lmc__keep_lossless(q, "its blocks are not of one quantiser");
     if (run->start != f->start + t->offset || run->size != t->size || run->n_segments > 1 ||
         (run->prediction != LMC__PREDICT_ZERO && run->prediction != LMC__PREDICT_OWN) ||
@@ -178,20 +178,20 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
-     * or the other way round, is not what an encoder writes. */
+    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
+     * the blocks use one. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
     LMC__TRY(lmc__set_codes(q));
-    if (!q->params.is_predicted) /* also of blocks that are not quantised */
+    if (!q->params.is_predicted) /* for blocks that are not quantised, too */
         LMC__TRY(lmc__reserve_scales(q, (q->n - 1) / q->params.group_size + 1));
     if (q->params.is_predicted && twin) {
         twin->file_number = (size_t)run->segments->base - 1;
         twin->offset = run->segments->base_offset;
         twin->conversion = LMC_CONVERT_NONE;
     }
-    /* A caller that does not ask for the twin cannot give the prediction. */
+    /* a caller that does not ask for the twin cannot give the prediction */
     q->info.is_lossless = q->params.is_predicted && !twin;
     q->info.reason = "";
     q->info.is_grid = q->params.table_size == 0;
@@ -199,8 +199,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
- * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
+ * Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,

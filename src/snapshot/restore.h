@@ -19,77 +19,77 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
-/* Restoring front to back, from a pipe to a pipe if need be: it checks everything and never seeks.
- * If nothing is to be written, a delta can do without its base. Of blocks that cannot be decoded,
- * only the CRC of the payload is checked; the CRCs and fingerprints of their files are taken from
- * the index.
+/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+ * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
+ * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
+ * from the index.
  *
- * The stream is read into two buffers in turn. Blocks are decoded from where they lie. A block that
- * is cut by the end of one buffer is moved in front of the data in the other:
+ * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
+ * buffer cuts a block, its first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * A wave ends (1) where its decoded bytes do not fit into `out`, (2) where the next buffer to fill
- * still holds one of its blocks, (3) before a section that refers to this snapshot, and (4) at the
- * end of a stream, or of what done_size covers. Blocks
- * go to write() in order, after their CRCs were compared, one wave later. With write_at, a stream
- * of one file is written in the wave that decodes it. begin_file and end_file come between waves.
+ * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
+ * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
+ * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
+ * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
+ * are called between waves.
  *
- * lmc__fetch is asked for at most a block and its header, or a section's fixed fields. Bodies are
- * taken as they come, so a false size cannot make a buffer grow before the bytes have come. Names,
- * sizes and fingerprints are known to be right only at the end, by the index. */
+ * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
+ * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
-    lmc__buffer body, segments; /* of the current section; segments: if it is a RUN */
+    lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* at the end: names and fingerprints of everything */
-    /* with options.check_hashes: the body of the section of hashes; the hashes of what was
-     * restored */
+    /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
+     * files */
     lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* the bytes that were read and not used yet: a part of coder.in[in_number] */
+    /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in holds the bytes that follow, from next_room on; the rest of this one will
-     * be copied before them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
+     * copied in front of them */
     int is_next_read;
     size_t next_room;
-    /* the other coder.in holds blocks of the wave that is being planned, so they must be decoded
-     * before it is read to */
+    /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
+     * it gets new bytes */
     int is_other_used;
-    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
-    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__listing listing;             /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    lmc__index_builder index;         /* builds what the INDX section must be */
+    lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks need not be decoded; unread: LMC_OK, or why some were not */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
     int is_check;
     enum lmc_status unread;
 
-    /* -- the stream of files at hand: the last that is listed -- */
-    uint64_t position; /* bytes of it in runs so far */
-    /* Numbers of two of its files: blocks of planned_file are being planned, bytes of `file` are
-     * being written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
+    /* -- the current stream of files: the last in the listing -- */
+    uint64_t position; /* bytes of the stream in runs so far */
+    /* Numbers of files: blocks of planned_file are being planned, bytes of `file` are being
+     * written. Each has a digester: `planner` plans pieces, `digester` absorbs them. */
     size_t planned_file, file;
     lmc__digester planner, digester;
 
-    /* -- the wave at hand -- */
+    /* -- the current wave -- */
     size_t largest; /* decoded bytes of the largest block of the run */
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that are read at once, for each worker, unless a block is larger.
- * bf16 weights grow by half when they are decoded, so these bytes are more than a wave. */
+/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
+ * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -97,7 +97,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* The next file of the stream begins: number r->file. */
+/* Begins file number r->file, the next of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -107,8 +107,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the index to those
- * of `entries`, or to zero if that is NULL. */
+/* For a file with blocks that were not decoded: sets its CRC and fingerprints in the built index to
+ * those in `entries`, or to zero if entries is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
     uint8_t *const facts = r->index.entries.data + f->unread_at;
@@ -119,7 +119,7 @@ static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t 
     lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
-/* The file is decoded. It must be written before the caller is told that it is complete. */
+/* Ends the file, all of which was decoded. Writes all parts before it calls end_file. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -140,15 +140,15 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
     return lmc__begin_restored(r);
 }
 
-/* The decoded bytes of a wave, at data, are to be written with the next one. If files end in them,
- * the bytes up to the last such end are written now. */
+/* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
+ * in them, the bytes up to the last of these ends are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
     const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
-        size_t size = 0; /* of those pieces that are the file's */
+        size_t size = 0; /* of the pieces of this file */
         lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
@@ -162,9 +162,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     return LMC_OK;
 }
 
-/* Decodes the wave that is planned, which may be empty. Meanwhile it writes what the wave before
- * has decoded, and reads on if the other buffer is free. Without threads, decoded bytes
- * are written at once. */
+/* Decodes the planned wave, which may be empty. At the same time it writes the bytes of the
+ * previous wave, and reads on if the other buffer is free. Without threads, decoded bytes are
+ * written at once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -180,9 +180,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
                        lmc__count_workers(c->parallel) *
                            (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
-        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* no copy of what it has */
+        if (r->next_room + size > next->cap) lmc__free_buffer(next); /* it has nothing to keep */
         next->size = 0;
-        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* it fits into a size_t then */
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* then size fits into a size_t */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -196,20 +196,19 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this one is copied in front of its data. If the room
- * there is too small, because it was made for smaller blocks, it is enlarged. At the end of the
- * stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
+ * end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
     const size_t left = (size_t)(r->end - r->at);
     lmc__buffer *next = &c->in[r->in_number ^ 1];
-    /* lmc__decode_wave reads, too, unless the other buffer has blocks of the wave. Then a second,
+    /* lmc__decode_wave also reads, unless the other buffer has blocks of the wave. Then a second,
      * empty wave reads. */
     if (!r->is_next_read) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read && !c->ended) LMC__TRY(lmc__decode_wave(r));
     if (!r->is_next_read) return LMC_OK;
-    if (left > r->next_room) { /* it was made for smaller blocks */
+    if (left > r->next_room) { /* the room was made for smaller blocks */
         const size_t more = left - r->next_room;
         LMC__TRY(lmc__reserve(next, more));
         memmove(next->data + left, next->data + r->next_room, next->size - r->next_room);
@@ -225,8 +224,8 @@ static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Makes size bytes lie at r->at; fewer only at the end of the stream. May decode a wave, so
- * pointers into `out` and its number may change. */
+/* Makes sure that size bytes are at r->at; fewer only at the end of the stream. It may decode a
+ * wave, so pointers into `out`, and out_number, may change. */
 static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
 {
     while ((size_t)(r->end - r->at) < size && (r->is_next_read || !r->coder.ended))
@@ -241,7 +240,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there, and stay until more are fetched. */
+/* Takes the next size bytes, which must be there. They stay until the next fetch. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -249,8 +248,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, as it comes, and compares its CRC. NULL: it is not kept,
- * and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
+ * body is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -270,7 +269,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. Only that of hashes is kept, if hashes are to be checked. */
+/* Takes an ancillary section. Keeps only the section of hashes, and only with check_hashes. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -286,9 +285,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files. The
- * index keeps room for what is not known yet. In place, a stream must be one file: a block of two
- * files could not be written. */
+/* Takes a FILE section. Everything is checked before begin_file is called. The built index has room
+ * for facts that are not known yet. In place, each stream must be one file: a block of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -304,7 +303,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     LMC__TRY(lmc__index_files(&r->index, l, stream));
     for (i = stream->first_file; i < l->n_files && !stream->is_unknown; i++)
         if (!lmc__add_total(&total, lmc__listed_at(l, i)->file.size, o->max_total_size))
-            return LMC_ERR_LIMIT; /* before the caller makes room for it */
+            return LMC_ERR_LIMIT; /* before the caller allocates */
     r->coder.write_at = stream->n_files == 1 ? o->write_at : NULL;
     r->position = 0;
     r->file = r->planned_file = stream->first_file;
@@ -312,7 +311,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     return lmc__begin_restored(r);
 }
 
-/* The stream ends: no run of it follows. Its last files may have no bytes. */
+/* Ends the stream: it has no more runs. Its last files may be empty. */
 static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 {
     lmc__listing *const l = &r->listing;
@@ -334,17 +333,17 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
         if (n && job->is_unread) f->is_unread = 1;
         size -= n;
-        if (size != 0) /* a run ends within its stream, so there are more files */
+        if (size != 0) /* a run ends within its stream, so there is another file */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
     }
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its prediction is read first, to the place where it is
- * decoded. unread: LMC_OK, or why there is no prediction.
+/* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
+ * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks are written already; none may be half written. Such blocks
- * are read back and compared, and not handed to write() again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Such
+ * blocks are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -368,19 +367,19 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* maybe the other one; pointers into it are taken after this */
+    out = &c->out[c->out_number]; /* may be the other one now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* only the header there says where the next one is */
+    LMC__PREFETCH(r->at); /* that header says where the next block is */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->file_offset = run->start + offset; /* of a stream that is one file */
+    block_job->file_offset = run->start + offset; /* used if the stream is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
@@ -396,8 +395,8 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     return lmc__plan_stream(r, block_job, size);
 }
 
-/* If nothing is written: why the predictions of a run cannot be read, or LMC_OK. A delta without
- * its base cannot read back its own bytes either. */
+/* LMC_OK, or why the predictions of a run cannot be read, which is allowed if nothing is written.
+ * Without its base a delta cannot read back its own bytes either. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
@@ -407,8 +406,8 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
-/* A RUN section and its blocks. A run that refers to its own snapshot reads back bytes that write()
- * was given, so all blocks so far are decoded and written before its first prediction is read. */
+/* Takes a RUN section and its blocks. A run that refers to its own snapshot reads back bytes that
+ * write() got. So all earlier blocks are decoded and written first. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -450,10 +449,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte. The
- * counts, the metadata, the snapshot's fingerprint and the hashes are checked, too. It gives the
- * CRCs
- * and fingerprints of files that could not be decoded. */
+/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
+ * decoded it gives the CRCs and fingerprints. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -500,7 +498,7 @@ static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Restores the whole stream. No byte may be left behind its trailer. */
+/* Restores the whole stream. No byte may follow the trailer. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;

@@ -7,38 +7,38 @@
 #include "snapshot/sections.h"
 #include "snapshot/files.h"
 
-/* RUN bodies (spec 4.2), both ways. */
+/* Reads and writes RUN bodies (spec 4.2). */
 
-/* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
- * without a gap, in order. */
+/* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
+ * it in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
-    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
-    /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
-     * plus 1 */
+    uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
+    /* 0: the prediction is zeros. Else 1 plus the number of the item of the base, or of the file if
+     * the prediction is of this snapshot */
     uint32_t base;
 } lmc__segment;
 
-/* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
+/* A run, as its RUN body describes it. It begins where the previous run of its stream ends. */
 typedef struct lmc__run {
     uint64_t start; /* within the stream */
     uint64_t size;
     size_t block_size;   /* decoded bytes of each block but the last */
     uint64_t n_blocks;   /* at most 2^32 - 1 */
-    size_t stream;       /* its number */
+    size_t stream;       /* number of its stream */
     unsigned prediction; /* LMC__PREDICT_... */
-    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    /* those of many runs may be in one buffer: from this one on; none without a prediction */
+    unsigned conversion; /* enum lmc_conversion, of LMC__PREDICT_OWN */
+    /* its first segment in a buffer for the segments of many runs; LMC__PREDICT_ZERO has none */
     size_t first_segment;
     uint32_t n_segments;
     const lmc__segment *segments;
     int has_records;
 } lmc__run;
 
-/* Bytes of prediction for one byte of the run: a conversion makes 16 bits of 32. */
+/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
-/* Its prediction is of this very snapshot: where that is wrong, the file is. */
+/* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
 static int lmc__is_own_prediction(const lmc__run *run)
 {
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
@@ -51,7 +51,7 @@ static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned fea
     return LMC_OK;
 }
 
-/* Of a run whose segments were appended to that buffer, which may have moved. */
+/* Sets run->segments again after the buffer that has them may have moved. */
 static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
 {
     run->segments = run->n_segments
@@ -63,7 +63,7 @@ static void lmc__set_segments(lmc__run *run, const lmc__buffer *segments)
  *
  *     varint Run_Size | varint Block_Size | u8 Prediction
  *
- * Known kinds of prediction, sizes within the format's limits. */
+ * Checks that the prediction is known, and that sizes are within the limits of the format. */
 static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
 {
     uint64_t block_size;
@@ -87,8 +87,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the item or file of the last segment
- * that has one, -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
+ * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -108,10 +108,10 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     return LMC_OK;
 }
 
-/* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
- * that grows in proportion to the body. They are as many as the body says, and end where the run
- * does, within the stream. Whether what predicts them is there is not checked here. */
+/* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
+ * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * so memory is in proportion to the body. Checks that the segments end where the run ends, within
+ * the stream. It does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -153,14 +153,14 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     return LMC_OK;
 }
 
-/* Decoded bytes of a block: the last has what is left. */
+/* Decoded bytes of a block. The last block has the rest. */
 LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 {
     return (size_t)lmc__min64(run->block_size, run->size - block * run->block_size);
 }
 
 #ifndef LMC_NO_ENCODER
-/* A RUN body. */
+/* Writes a RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 {
     int64_t last = -1;

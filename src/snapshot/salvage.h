@@ -16,67 +16,67 @@
 #include "snapshot/reader.h"
 #include "snapshot/salvage_api.h"
 
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader whose tables come from
- * what was found:
+/* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
+ * are made from what is found:
  *
- *     salvage_place.h   without an index: streams and runs in the order in which they lie
- *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
- *     salvage_open.h    the ends of the file, the walk, the tables
- *     salvage_read.h    decodes blocks; hands out ranges; compares fingerprints
+ *     salvage_place.h without an index: streams and runs in the order in which they lie
+ *     salvage_walk.h searches the file for sections, headers of blocks, the index salvage_open.h
+ *     the ends of the file, the walk, the tables salvage_read.h decodes blocks; returns ranges;
+ *     compares fingerprints
  *
- * What it promises, and on what:
+ * What it guarantees, and how:
  *
- *  - What is handed out as intact has the Content_CRC that its header says, and that header has its
- *    Header_CRC, which covers the block's number. Which run it is of is known
- *        with the rows of BLKS      by size and Header_CRC, wherever it lies
- *        with an index only         by where it lies, and the sizes of the run and of the block
- *        without                    by what stands before it
- *    Without rows, where two of different content claim one place, neither is handed out
+ *  - A block that is returned as intact has the right Content_CRC and Header_CRC. Header_CRC covers
+ *    the block's number. The run of the block is found
+ *        with the rows of BLKS      by its size and Header_CRC, at any place
+ *        with only an index         by its place, and the sizes of the run and of the block
+ *        without both               by what was found before it
+ *    Without rows, two blocks with different content may claim one place. Then neither is returned
  *    (is_doubtful).
  *
- *  - Nothing intact is passed over: bytes that a damaged header claims are searched again.
+ *  - Nothing intact is skipped: the bytes that a damaged header claims are searched, too.
  *
- *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
- *    copies of a block LMC__MAX_COPIES are tried.
+ *  - Time is linear in the file's size: bytes that are read twice are limited (lmc__may_claim), and
+ *    only LMC__MAX_COPIES copies of a block are tried.
  *
  *  - Memory is in proportion to what is found. */
 
-/* The header of a block, perhaps: some bytes look like one by chance. */
+/* What looks like the header of a block; other bytes may look so by chance. */
 typedef struct lmc__found_block {
-    /* That by which it is looked for (lmc__block_key): run and number; or what its row says. */
+    /* The search key (lmc__block_key): run and number, or the row of BLKS. Place in the file. */
     uint64_t key, at;
-    /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
+    /* From the header: encoded size, decoded size, CRC of the content, its own CRC. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
-    uint8_t is_doubtful; /* Another one of that key has other content. */
+    uint8_t is_doubtful; /* Another block with this key has other content. */
 } lmc__found_block;
 
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* The reader is the first member, so a pointer to it is one to this, too. */
+/* The reader is the first member, so a pointer to it is a pointer to the salvage, too. */
 struct lmc_salvage {
     lmc_reader reader;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    /* Bytes of the file from view_at on, which were read at once; the body of one section. */
     lmc__buffer view, body;
-    lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer rows;   /* Those of BLKS, of all runs: with has_rows. */
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
-     * may have bytes of several files. */
+    lmc__buffer blocks; /* lmc__found_block, sorted by key after the walk. */
+    lmc__buffer rows;   /* The rows of BLKS, if has_rows. */
+    /* The block that was decoded last, with number ranged - 1 in `blocks`, and its status. It may
+     * have bytes of several files. */
     lmc__buffer range;
-    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
-     * file's begin. */
+    /* int8_t: the result for each file, followed by those for its tensors. size_t: where those of
+     * each file begin. */
     lmc__buffer verdicts, verdicts_at;
-    lmc__buffer fingerprints; /* Fingerprints of the file at hand, as the digester finds them. */
-    lmc_damage damage;        /* What lmc_salvage_get_damage says. */
-    uint8_t header[LMC__HEADER_SIZE]; /* The file's, if it is intact. */
+    lmc__buffer fingerprints;         /* Fingerprints of the current file, from the digester. */
+    lmc_damage damage;                /* What lmc_salvage_get_damage returns. */
+    uint8_t header[LMC__HEADER_SIZE]; /* The file's header, if has_header. */
 
     /* -- the walk -- */
-    uint64_t end; /* Where the index begins, if that is known; else the file's size. */
-    /* How many bytes behind the place that it says of itself the index lies (modulo 2^64). */
+    uint64_t end; /* Where the index begins, if known; else the file's size. */
+    /* Where the index is, minus the place to which its sizes add up (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
-    /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
+    /* Without an index: where the body of BLKS was found, and its number of rows. */
     uint64_t rows_at, n_rows;
     uint64_t claimed; /* Bytes that were read twice. */
 
@@ -84,27 +84,27 @@ struct lmc_salvage {
     int has_rows;
 
     /* -- lmc_salvage_next -- */
-    /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
+    /* The next range: file, its run and byte; after all files, the next block without a place. */
     size_t file, run, unplaced;
     uint64_t offset;
-    /* Bytes that were handed out, of max_total_size. */
+    /* Bytes that were returned, limited by max_total_size. */
     uint64_t delivered;
     size_t ranged;
     enum lmc_status ranged_status;
 
     /* -- lmc_salvage_confirm -- */
-    /* Of the file at hand; is_whole: nothing of it was lost so far. */
+    /* Of the current file; is_whole: no byte of it was lost so far. */
     lmc__digester digester;
     int is_whole;
 };
 #define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
-/* Of a reader that is one's first member. */
+/* The reader must be the first member of a salvage. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
 
 /* -- blocks that were found -- */
 
-/* Valid until one more is found. */
+/* Valid until another block is found. */
 static lmc__found_block *lmc__found_at(const lmc_salvage *s, size_t i)
 {
     return (lmc__found_block *)(void *)s->blocks.data + i;
@@ -114,8 +114,8 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* What block of a run is looked for. A row is the size of the block and its Header_CRC; blocks
- * for which both are the same have the same content and number. */
+/* The search key of a block of a run. A row is the size and the Header_CRC of the block; blocks
+ * with the same row have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
     return s->has_rows ? lmc__load64(s->rows.data +
@@ -124,7 +124,7 @@ static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
                        : (uint64_t)run << 32 | block;
 }
 
-/* Of the sorted ones the first that is not before the key. */
+/* The first block whose key is not below `key`. */
 static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
     size_t i;
@@ -132,7 +132,7 @@ static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
     return i;
 }
 
-/* The first copy of a block, of that size; or the number of all found. */
+/* The first copy of a block, if it has the right size; else the number of all blocks. */
 static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t key = lmc__block_key(s, run, block);
@@ -144,14 +144,14 @@ static size_t lmc__find_copies(const lmc_salvage *s, size_t run, uint64_t block)
                : n;
 }
 
-/* The first block of the run that was found, from this one on; n_blocks: none. */
+/* The number of the first block of the run, from `block` on, that was found; n_blocks: none. */
 static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block)
 {
     const uint64_t n_blocks = lmc__run_at(&s->reader, run)->run.n_blocks;
     const size_t n = lmc__count_found(s);
     for (; block < n_blocks && lmc__find_copies(s, run, block) == n; block++) {
         size_t i;
-        if (s->has_rows) continue; /* each has its row */
+        if (s->has_rows) continue; /* the key is a row, not a number */
         i = lmc__find_key(s, ((uint64_t)run << 32 | block) + 1);
         if (i == n || lmc__found_at(s, i)->key >> 32 != run) return n_blocks;
         block = (lmc__found_at(s, i)->key & UINT32_MAX) - 1;
@@ -159,8 +159,8 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* The register before the bytes of p, from the one behind them. The polynomial's bit 31 is set
- * and a shifted register's is not, so bit 31 tells whether a step had added the polynomial. */
+/* Runs a CRC register backwards over the bytes of p. Bit 31 of the polynomial is set, and that of a
+ * register after a shift is 0. So bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -172,10 +172,9 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     return state;
 }
 
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the
- * number and the header before it. The bytes of the header are taken back from it, then four
- * steps of the number as if that were 0. What is left is the register at the start, exclusive or
- * the number. */
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
+ * and the header before it. The register is run backwards over the header, then over the number as
+ * if that were 0. The result is the register at the start, XOR the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -185,8 +184,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Bytes of the file; what cannot be read is zero, by pages, which is how disks fail. 1: all
- * could. */
+/* Reads bytes of the file. Pages of 4096 bytes that cannot be read become zero, since disks fail in
+ * such units. Returns 1 if all could be read. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -201,8 +200,8 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
     return all;
 }
 
-/* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first. */
+/* *p: bytes [at, at + size) of the file, which must have them, and up to `more` after them. *n: how
+ * many. The last view is used if it has them. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -220,8 +219,8 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
     return LMC_OK;
 }
 
-/* What may be read twice: in a hostile file a header at every byte may claim the rest of the
- * file. Eight times the file's size is enough for any damage. */
+/* Whether size bytes may be read once more. In a hostile file a header at every byte may claim the
+ * rest of the file. Eight times the file's size is enough for any real damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
@@ -230,7 +229,7 @@ static int lmc__may_claim(lmc_salvage *s, uint64_t size)
     return 1;
 }
 
-/* CRC of bytes of the file, which has them. */
+/* CRC of bytes of the file, which must have them. */
 static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 {
     uint8_t bytes[4096];

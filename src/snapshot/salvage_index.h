@@ -13,9 +13,9 @@
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
 
-/* The index of a damaged file, and the rows of BLKS. */
+/* Finds the index of a damaged file, and the rows of BLKS. */
 
-/* The first section of the file is that of the index's first entry. */
+/* Whether the first section of the file is the FILE of the index's first entry. */
 static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
 {
     uint8_t first[LMC__SECTION_HEADER_SIZE];
@@ -29,7 +29,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* The rows of all runs, whose section has its body there, if that is right. */
+/* Takes the rows of all runs from the body of BLKS, which begins there, unless its CRC is wrong. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
@@ -44,15 +44,14 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
     return LMC_OK;
 }
 
-/* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help.
+/* If an intact index of this file is at that place, makes the tables from it. Then what was found
+ * so far is forgotten, and the walk begins again with the index.
  *
- * It might be that of another file, a part of which is content of this one. It is this file's if
+ * An index may be that of another LMC file which is stored in this one. It is this file's if
  *
- * - it stands where the sizes in it lead to;
- * - or bytes were lost before it, or came in between, and the file's first section is the one that
- *   it names;
- * - or it stands where the trailer says, but in front of where its sizes lead. */
+ * - it is at the place to which its sizes add up;
+ * - or the first section of the file is that of its first entry (bytes were lost or inserted);
+ * - or it is where the trailer says, before the place to which its sizes add up. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -75,7 +74,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     }
     lmc__free_tables(&r->tables);
     r->tables = found;
-    /* its copy of the header, which is the same if that is intact */
+    /* the index has a copy of the header */
     lmc__get_header_info(&r->info, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;

@@ -20,10 +20,11 @@
 #include "snapshot/salvage_walk.h"
 #include "snapshot/salvage_read.h"
 
-/* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
+/* Opens a damaged file: reads its ends, searches it (salvage_walk.h), places runs
+ * (salvage_place.h). */
 
-/* The header, if it is intact. A file of a later version is refused, and so is a wrong base
- * (spec 7.3); a damaged header is not. */
+/* Takes the header, if it is intact. A file of a later version and a wrong base (spec 7.3) are
+ * refused. A damaged header is ignored. */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -42,9 +43,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
- * One whose CRC is right but that says that the index begins elsewhere leads there all the same,
- * but is damage: bytes are missing. */
+/* Takes the trailer, if it is intact, and the index in front of it. If only the trailer's CRC is
+ * right, and the index is not where it says, the index is taken, too, but the trailer counts as
+ * damaged: bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -60,14 +61,14 @@ static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
     if (index_at < LMC__HEADER_SIZE) return LMC_OK;
     s->damage.has_trailer = lmc__check_trailer(trailer, index_at, index_size, total, k) == LMC_OK;
     if (s->damage.has_trailer) s->end = index_at;
-    /* one that was moved is good enough to look there */
+    /* a trailer that was moved still tells the size of the index */
     if (memcmp(trailer + 32, lmc__end_magic, 8) == 0 &&
         k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28))
         return lmc__take_index(s, index_at, index_size, 1);
     return LMC_OK;
 }
 
-/* Of a BLKS that was found without an index: its rows, if they are as many as the known runs have
+/* Without an index: takes the rows of the BLKS that was found, if the known runs have as many
  * blocks. Then no run is lost. */
 static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
 {
@@ -87,7 +88,7 @@ static enum lmc_status lmc__salvage_rows(lmc_salvage *s)
     return LMC_OK;
 }
 
-/* With an index, all files and runs are in the tables since it was found (lmc__take_index). */
+/* With an index, lmc__take_index has put all files and runs into the tables. */
 static enum lmc_status lmc__fill_tables(lmc_salvage *s)
 {
     if (!s->damage.has_index) LMC__TRY(lmc__salvage_rows(s));
@@ -96,7 +97,7 @@ static enum lmc_status lmc__fill_tables(lmc_salvage *s)
     return lmc__finish_runs(s);
 }
 
-/* Room for what lmc_salvage_confirm says: of each file, then of each of its tensors.
+/* Makes room for the results of lmc_salvage_confirm: for each file, then for each of its tensors.
  *
  *     verdicts      | file 0 | its tensors ... | file 1 | its tensors ... |      0: not known yet
  *     verdicts_at     ^ [0]                      ^ [1] */
@@ -113,8 +114,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file
- * in which nothing is found at all is no LMC file. */
+/* Takes what is intact of header, trailer and index, then walks through the file, then fills the
+ * tables. A file in which nothing is found is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -127,7 +128,7 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     LMC__TRY(lmc__fill_tables(s));
     if (!s->damage.has_header && r->tables.listing.n_files == 0 && s->blocks.size == 0)
         return LMC_ERR_NOT_LMC;
-    /* a file without a name is alone */
+    /* a file with an empty path is the only one */
     if (r->tables.listing.n_files == 1 && lmc__file_at(r, 0)->is_described &&
         *lmc__file_at(r, 0)->file.path == 0 && lmc__file_at(r, 0)->file.size != LMC_UNKNOWN_SIZE)
         s->damage.is_complete = 1;
@@ -138,13 +139,13 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
+/* The reader's free_extra: frees the buffers of a salvage. Those freed above are empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
-/* What is to be freed is known before anything can fail. */
+/* free_extra is set before anything can fail. */
 static enum lmc_status lmc__open_by_search(lmc_reader *r)
 {
     r->is_salvage = 1;

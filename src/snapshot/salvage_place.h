@@ -14,32 +14,32 @@
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
 
-/* Without an index: streams and runs in the order in which their sections were found, and which
- * bytes of a stream each run is.
+/* Without an index: lists streams and runs in the order in which their sections were found, and
+ * finds the bytes of the stream that each run has.
  *
- * Runs cover a stream without a gap and in order, so their places follow from what is before and
- * behind them. Where a section may be lost, the tables have an *unknown run*: of no size, perhaps,
- * or the one of blocks that were found there.
+ * Runs cover a stream in order, without a gap. So their places follow from the runs before and
+ * after them. Where a section may be lost, the tables have an *unknown run*. It may be empty, or
+ * have the blocks that were found there.
  *
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * Runs before the first unknown one are placed from the front of the stream, those behind the
- * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have
- * all rows of BLKS, the unknown ones are nothing. */
+ * Runs before the first unknown run are placed from the front of the stream. Those after the last
+ * unknown run are placed from the end, if the stream's size is known. Runs between have a place
+ * only if the blocks of the unknown runs tell how large these are. If the known runs fill the
+ * stream, or have all rows of BLKS, the unknown runs are empty. */
 
-/* The stream of a run without a place. */
+/* run.stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* By its section, or by the index. Of those that lmc__place_unknown has placed, blocks that have
- * a prediction cannot be read. */
+/* Whether the section or the index describes the run. In a run that is not known, blocks with a
+ * prediction cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
 }
 
-/* One of which nothing is known, not even that it has but one file. */
+/* Adds a stream of which nothing is known. It gets one file, but may have had more. */
 static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
 {
     lmc__listed_file *f;
@@ -54,7 +54,7 @@ static enum lmc_status lmc__add_unknown_stream(lmc_reader *r)
     return LMC_OK;
 }
 
-/* The last stream goes on with that run, which has no place yet; NULL: with an unknown one. */
+/* Adds the run, without a place, to the last stream. NULL: adds an unknown run. */
 static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -62,14 +62,14 @@ static enum lmc_status lmc__add_found_run(lmc_reader *r, const lmc__run *run)
     if (l->n_streams == 0) LMC__TRY(lmc__add_unknown_stream(r));
     memset(&added, 0, sizeof added);
     if (run) added.run = *run;
-    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* so that nothing divides by 0 */
+    else added.run.block_size = (size_t)1 << LMC__MIN_LOG2_BLOCK; /* not 0: code divides by it */
     added.run.stream = LMC__NO_STREAM;
     added.prediction = run ? LMC_OK : LMC_ERR_LOST;
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&r->tables.runs, &added, sizeof added);
 }
 
-/* The run begins there; its segments were relative to that. */
+/* Gives the run a place. Its segments were relative to the start of the run. */
 static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t start)
 {
     lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -80,12 +80,12 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
     run->start = start;
 }
 
-/* An unknown run, which begins at `start` of the stream and ends at `stop` at the latest, gets that
- * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
- * where it ends.
+/* An unknown run begins at `start` of the stream and ends at `stop` or before. It gets this place
+ * if its blocks tell its block size. Returns 1 if it is complete: then the next run begins at its
+ * end.
  *
- * Its block size is that of the first block found, if another one shows that it is not the last;
- * a lone block has a size of its own only if it is number 0. All others must agree. */
+ * The block size is that of the first block that was found, if a later block was found, too. A
+ * single block has a place only if its number is 0. All other blocks must fit. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -98,7 +98,7 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     if (first == behind) return 0;
     f = lmc__found_at(s, first);
     last = f[behind - first - 1].key & UINT32_MAX;
-    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only one */
+    block_size = last == 0 ? (size_t)1 << LMC__MAX_LOG2_BLOCK : f->length; /* the only block */
     if ((f->key & UINT32_MAX) == last && last != 0) return 0;
     if (block_size < (size_t)1 << LMC__MIN_LOG2_BLOCK || (block_size & (block_size - 1)) != 0)
         return 0;
@@ -119,7 +119,7 @@ static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint
     return n_missing == 0;
 }
 
-/* Every run of the stream for which there is only one place gets it. */
+/* Gives a place to every run of the stream that can have only one place. */
 static void lmc__place_stream(lmc_salvage *s, size_t number)
 {
     lmc_reader *const r = &s->reader;
@@ -135,7 +135,7 @@ static void lmc__place_stream(lmc_salvage *s, size_t number)
         stop -= lmc__run_at(r, end - 1)->run.size;
         lmc__set_start(r, end - 1, number, stop);
     }
-    left = stop - position; /* what those from i to end do not cover */
+    left = stop - position; /* bytes that runs i to end do not cover */
     for (j = i; j < end; j++) left -= lmc__run_at(r, j)->run.size;
     for (; i < end; i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
@@ -149,7 +149,7 @@ static void lmc__place_stream(lmc_salvage *s, size_t number)
     }
 }
 
-/* Without an index: places, as far as they are certain. Others have no bytes. */
+/* Without an index: gives each run its place if that is certain. Other runs get size 0. */
 LMC__COLD static void lmc__place_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -160,7 +160,7 @@ LMC__COLD static void lmc__place_runs(lmc_salvage *s)
     lmc__settle_runs(&r->tables);
 }
 
-/* By key; those of one key in the order in which they lie. */
+/* By key, then by place in the file. */
 static int lmc__compare_found(const void *x, const void *y)
 {
     const lmc__found_block *const a = (const lmc__found_block *)x;
@@ -169,8 +169,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts what was found. Of blocks with one key those stay that are like the first, as many as
- * will be tried. If another one has other content, none is handed out. */
+/* Sorts the blocks that were found. Of blocks with one key it keeps the first, and copies of it, at
+ * most as many as are tried. If another block with this key has other content, none is returned. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -185,18 +185,18 @@ static void lmc__choose_blocks(lmc_salvage *s)
         *best = f[i];
         for (j = i + 1; j < n && f[j].key == best->key; j++) {
             if (f[j].crc != best->crc || f[j].length != best->length) best->is_doubtful = 1;
-            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* at or before j */
+            else if (n_copies < LMC__MAX_COPIES) best[n_copies++] = f[j]; /* f[j] or before */
         }
         n_kept += n_copies;
     }
     s->blocks.size = n_kept * sizeof *f;
 }
 
-/* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. A mapping that leads outside of the base is a wrong base here: the
- * header that would have told may be lost.
+/* Puts empty runs between the others, to keep the runs sorted for searching, and checks the
+ * predictions of each run. A segment outside of the base means BASE_WRONG here, because the header
+ * with the base's fingerprint may be lost.
  *
- * A prediction that cannot be had costs only blocks that want it: run->prediction keeps the
+ * If predictions cannot be read, only the blocks that need them are lost: run->prediction has the
  * status. */
 LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {

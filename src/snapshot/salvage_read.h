@@ -19,23 +19,23 @@
 #include "snapshot/reader.h"
 #include "snapshot/salvage.h"
 
-/* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between.
+/* Decodes the blocks that were found: to read bytes of a file (lmc__read_salvaged), or range by
+ * range, with the lost ranges between them (lmc_salvage_next).
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
+ * The walk has checked the CRCs of headers. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes.
+/* Decodes one copy of a block of run `number` to dst, found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk. The
- * prediction goes to dst, before the coder is in use, which may have to read it, and the block
- * is decoded over it. Without a prediction, an intact payload gets the status that says so, and
- * a damaged one that of damage. */
+ * The header is read and checked again, because the file may have changed since the walk. The
+ * prediction is read to dst first, since this may need the coder, and the block is decoded over it.
+ * If the prediction cannot be read: returns why, if the payload is intact; else how it is
+ * damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -54,7 +54,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
     LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
-               info.has_prediction == found->has_prediction); /* it changed */
+               info.has_prediction == found->has_prediction); /* else the file changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
@@ -63,7 +63,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. */
+/* Decodes the first intact copy of a block. Number i in s->blocks is its first copy. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -77,10 +77,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block; the first that is lost ends it.
+/* The reader's read_run. It decodes block by block, and ends at the first lost block.
  *
- * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
- * other readers: reading a prediction of its own snapshot calls this function again. */
+ * If only a part of a block is wanted, the block is decoded to a buffer. There are two, as in other
+ * readers: to read a prediction from this snapshot, this function is called again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -110,19 +110,19 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
- * fingerprints: 0 until it is known. */
+/* The results of lmc_salvage_confirm for a file (by its CRC), then for its tensors (by their
+ * fingerprints); 0 until they are known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* Of a tensor, until its file has gone by: some of its bytes are lost. */
+/* The result of a tensor with lost bytes, until its file has ended. */
 #define LMC__HAS_LOSS 2
 
-/* The next bytes of the file are lost. Their tensors are marked; their digests, of whatever, are
- * finished all the same, since that is how the digester gets to the next tensor. */
+/* The next bytes of the file are lost. Marks their tensors. Their digests are wrong, but are
+ * finished, because so the digester gets to the next tensor. */
 static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
     const lmc_file *const file = d->file;
@@ -141,7 +141,7 @@ static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
     }
 }
 
-/* All of the file has gone by: what is whole is compared with what the index says. */
+/* The file has ended. Compares what is whole with the index. */
 static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
 {
     size_t i;
@@ -156,7 +156,7 @@ static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verd
                                        : -1);
 }
 
-/* The next `size` bytes of the file at hand; data NULL: they are lost. */
+/* Takes the next `size` bytes of the current file; data NULL: they are lost. */
 static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
 {
     const lmc_file *const file = &lmc__file_at(&s->reader, s->file)->file;
@@ -175,7 +175,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* The next range is lost, so many bytes: a range with that status. */
+/* Makes a range of size lost bytes. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
@@ -184,11 +184,11 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
     return LMC_OK;
 }
 
-/* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
- * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once.
+/* Makes a range of at most `most` bytes of a block of run `number`, from byte `skip` on. The block
+ * is number i in s->blocks. range->status says whether it is damaged; the returned status is about
+ * the call. A block with bytes of several files is decoded only once.
  *
- * The limit counts what is asked for: it bounds the work that a hostile file can make. */
+ * The limit also counts damaged blocks, to bound the work for a hostile file. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -215,9 +215,9 @@ static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, siz
     return LMC_OK;
 }
 
-/* The next range of run number s->run, in which byte `position` of the stream is; the file ends at
- * `end` of it: a block that was found, as far as it is the file's, or what is lost up to the next
- * one.
+/* The next range of run s->run, which has byte `position` of the stream. The file ends at byte
+ * `end` of the stream. The range is the file's part of a block that was found, or the lost bytes
+ * before the next block.
  *
  *     blocks of the run   |##0##|     |     |##3##|#4#|          1 and 2 were not found
  *     files               |--- a -------------|- b ---|
@@ -240,8 +240,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
- * has are lost ones. A file of unknown size ends with its last run. */
+/* The next range of the current file; LMC_ERR_NOT_FOUND: the file has ended. Bytes that no run has
+ * are lost. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -258,12 +258,12 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* without a range */
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* it has no range */
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place: its run and number are known, but not of which bytes of which
- * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not its file and offset. With
+ * an index, or the rows of BLKS, a block without a place is not of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -274,7 +274,7 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
         key = lmc__found_at(s, i)->key;
         if (lmc__run_at(r, (size_t)(key >> 32))->run.size == 0 &&
             (i == 0 || lmc__found_at(s, i - 1)->key != key))
-            break; /* no copy */
+            break; /* not a copy */
     }
     if (s->unplaced >= n) return LMC_ERR_NOT_FOUND;
     range->file_number = SIZE_MAX;
@@ -286,10 +286,9 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place, then the end, in one pass.
- *
- *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out */
+/* Goes through the files, then the blocks without a place, once. range->status says whether the
+ * range is intact. The status that is returned is about the call: if it is not LMC_OK (memory, a
+ * limit), there is no range. */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -323,7 +322,7 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found. */
+/* Whether the file's FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&

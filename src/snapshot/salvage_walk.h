@@ -16,42 +16,42 @@
 #include "snapshot/salvage_place.h"
 #include "snapshot/salvage_index.h"
 
-/* The walk through a damaged file, from front to back. At each byte something may begin, a section
- * or a block; what is right is passed over, and the rest searched byte by byte:
+/* The walk through a damaged file, from front to back. At each byte a section or a block may begin.
+ * What is found decides where the search goes on:
  *
- *     an intact section                          the walk goes on behind it
- *     a block, and what follows is its successor likewise
- *     another block, which is intact             likewise: what looks like a header in it is
- * content a damaged block                            the walk goes on behind the first byte of its
- *                                                header, since its size may be wrong
+ *     an intact section                        after it
+ *     a block that its successor follows       after it
+ *     another block that is intact             after it: headers in its payload are content
+ *     a damaged block                          one byte further, since its size may be wrong
  *
  *     |--- header ---|------------ payload of block 7 ------------|
- *     ^ at                                                        ^ last_end: block 8? else
- *      ^ searched from here on, unless block 7 is intact            decoded, to know
+ *     ^ at                                                        ^ last_end: block 8? If not,
+ *      ^ the search goes on here unless block 7 is intact           block 7 is decoded to find out
  *
- * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
+ * A section must have the right CRCs; if its body is damaged, it must begin where the last thing
+ * that was found ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
- * of the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk also fills the tables (salvage_place.h). A block belongs to the current
+ * run if its number and size fit, and numbers rise. */
 typedef struct lmc__walk {
-    uint64_t at, last_end; /* Where it is, and where the last thing that was found ends. */
-    /* The block that should come next; of those found the first since something was missing. */
+    uint64_t at, last_end; /* Where the walk is; where the last thing that was found ends. */
+    /* The number of the block that should come next; the first block after the last gap. */
     uint64_t next_block;
     size_t chain;
-    /* -- of the last stream, without an index -- */
-    /* Bytes of its known runs; the run behind its last unknown one. */
+    /* -- without an index: the last stream -- */
+    /* Bytes of its known runs; the run after its last unknown run. */
     uint64_t covered;
     size_t certain;
-    int is_ended; /* The end of all streams was met. */
+    int is_ended; /* 1: BLKS was found, so all streams have ended. */
 } lmc__walk;
 
-/* What is at hand follows the last thing. */
+/* Whether w->at is where the last thing that was found ends. */
 static int lmc__is_linked(const lmc__walk *w) { return w->at == w->last_end; }
 
-/* -- without an index: what is found becomes runs -- */
+/* -- without an index: makes runs from what is found -- */
 
-/* The run at hand: that of the last section, or of blocks behind it; SIZE_MAX: none in this
- * stream. */
+/* The current run: that of the last section, or of the blocks after it. SIZE_MAX: this stream has
+ * none. */
 static size_t lmc__run_at_hand(const lmc_reader *r)
 {
     const lmc__listing *const l = &r->tables.listing;
@@ -60,7 +60,7 @@ static size_t lmc__run_at_hand(const lmc_reader *r)
                : SIZE_MAX;
 }
 
-/* It has all its blocks, as far as is known. */
+/* Whether all blocks of the current run were found, or nobody knows how many it has. */
 static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
 {
     const size_t number = lmc__run_at_hand(r);
@@ -68,7 +68,7 @@ static int lmc__is_run_complete(const lmc_reader *r, const lmc__walk *w)
            w->next_block == lmc__run_at(r, number)->run.n_blocks;
 }
 
-/* An unknown run is the one at hand. */
+/* Adds an unknown run, which becomes the current run. */
 static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 {
     w->next_block = 0;
@@ -77,8 +77,8 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* The blocks since something was missing turn out to be of another run, since they do not end where
- * the run at hand does. */
+/* The blocks since the last gap do not end where the current run ends, so they are of another run:
+ * moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -89,8 +89,8 @@ static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A section of a file or run, or BLKS, begins at w->at: if another one may be lost before it, there
- * is an unknown run. */
+/* A section FILE, RUN or BLKS begins at w->at. If another section may be lost before it, adds an
+ * unknown run. */
 static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
 {
     if (s->reader.tables.listing.n_streams == 0) return LMC_OK;
@@ -102,8 +102,8 @@ static enum lmc_status lmc__end_run(lmc_salvage *s, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A stream of a lost FILE section: it has the runs behind the last unknown one, which do not fit
- * into the last stream. */
+/* Adds a stream for a lost FILE section. It gets the runs after the last unknown run, because they
+ * do not fit into the last stream. */
 static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
 {
     lmc__listing *const l = &r->tables.listing;
@@ -120,7 +120,7 @@ static enum lmc_status lmc__split_stream(lmc_reader *r, lmc__walk *w)
     return LMC_OK;
 }
 
-/* A RUN body. One that breaks the rules leaves an unknown run. */
+/* Takes a RUN body. If it breaks the rules, adds an unknown run. */
 static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t *body, size_t size)
 {
     lmc_reader *const r = &s->reader;
@@ -151,7 +151,7 @@ static enum lmc_status lmc__take_run(lmc_salvage *s, lmc__walk *w, const uint8_t
     return lmc__add_found_run(r, &run);
 }
 
-/* A FILE body. One that describes no valid files leaves one file of which nothing is known. */
+/* Takes a FILE body. If it breaks the rules, adds a file of which nothing is known. */
 static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8_t *body,
                                        size_t size)
 {
@@ -165,7 +165,7 @@ static enum lmc_status lmc__take_files(lmc_salvage *s, lmc__walk *w, const uint8
     return LMC_OK;
 }
 
-/* What a section tells, where there is no index. */
+/* Without an index: takes what a section tells. */
 static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc__section *section,
                                          int is_intact)
 {
@@ -188,9 +188,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
- * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
- * number 0 begins another. */
+/* *run_number: the run of a block of that number and size: the current run, or a new unknown run. A
+ * lower number than expected is accepted only directly after the last block: one of the two was
+ * moved, or is of another file. After a complete run, number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -210,8 +210,8 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-/* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
- * break on things are where the index is: further behind, or before. */
+/* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
+ * break, places are moved by s->shift, as that of the index. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
@@ -230,7 +230,7 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 
 /* -- headers -- */
 
-/* The block, whose header is right, is intact, as far as can be told without its prediction. */
+/* *is_intact: whether a block with a right header is intact; its prediction is not read. */
 static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *info, uint64_t at,
                                         int *is_intact)
 {
@@ -250,7 +250,7 @@ static enum lmc_status lmc__check_block(lmc_salvage *s, const lmc_block_info *in
     return LMC_OK;
 }
 
-/* What looks like the header of a block is at p. *step: its size, if it is passed over. */
+/* At p is what looks like the header of a block. *step: bytes to advance; 0: it is no block. */
 static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                           uint64_t *step)
 {
@@ -297,8 +297,8 @@ static enum lmc_status lmc__look_at_block(lmc_salvage *s, lmc__walk *w, const ui
     return LMC_OK;
 }
 
-/* What looks like the header of a section is at p. It must have its Head_CRC, and lie within the
- * file. *step: its size, if it is passed over. */
+/* At p is what looks like the header of a section. Its Head_CRC must be right, and it must end
+ * within the file. *step: bytes to advance; 0: it is no section. */
 static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const uint8_t *p,
                                             uint64_t *step)
 {
@@ -328,8 +328,8 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
     return LMC_OK;
 }
 
-/* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at. */
+/* The whole walk. When it finds the index, it begins again and uses the index. The search stops
+ * only at bytes with which a header can begin. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;
@@ -354,7 +354,7 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
         } else if (wanted == LMC_BLOCK_HEADER_SIZE) {
             LMC__TRY(lmc__look_at_block(s, &w, p, &step));
         }
-        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* with its help */
+        if (s->damage.has_index != had_index) return lmc__walk_through(s); /* uses the index */
         if (step == 0) {
             LMC__TRY(lmc__view(s, w.at, 1, 0, &p, &n));
             for (step = 1; step < n && !is_first[p[step]]; step++) {}

@@ -5,19 +5,19 @@
 #include "kernels/types.h"
 #include "snapshot/buffer.h"
 
-/* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
- * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of. Checks come before use, field by field. */
+/* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
+ * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
+ * bodies consist. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
-/* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
+/* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
  *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
+ * Head_CRC has a place before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -35,11 +35,11 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* A letter of ASCII of that case. */
+/* ASCII letters of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
-/* A kind is four letters, digits or spaces, the first a letter. */
+/* A kind is four letters, digits or spaces, and begins with a letter. */
 static int lmc__is_kind_valid(const char *kind)
 {
     unsigned i;
@@ -50,7 +50,7 @@ static int lmc__is_kind_valid(const char *kind)
     return 1;
 }
 
-/* What a reader may ignore if it does not know it. */
+/* A reader may ignore an ancillary section that it does not know. */
 static int lmc__is_ancillary(const lmc__section *section)
 {
     return lmc__is_lower(section->kind[0]);
@@ -67,7 +67,7 @@ static int lmc__is_known_kind(const lmc__section *section)
            lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
 }
 
-/* Reads a section's header at p: of a kind that is known, or ancillary. */
+/* Reads and checks a section's header at p. */
 LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
                                                   const lmc__kernels *k)
 {
@@ -84,15 +84,15 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. Taking them checks nothing, except for varints: first check by
- * lmc__left that they are there. */
+/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
+ * lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
 
 static size_t lmc__left(const lmc__cursor *c) { return (size_t)(c->end - c->p); }
 
-/* Where the next size bytes are. */
+/* Advances over size bytes, and returns where they begin. */
 static const uint8_t *lmc__take_bytes(lmc__cursor *c, size_t size)
 {
     c->p += size;
@@ -110,8 +110,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits a byte, the low ones first, bit 7 set in all bytes but the last. One
- * number has one form: the last of several bytes is not 0, and the tenth has bit 63 only. */
+/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
+ * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -135,7 +135,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size, at most max, and as many bytes. */
+/* A size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -147,8 +147,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
- * of tag. This version knows none; those of an odd tag nobody may pass over. */
+/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
+ * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;

@@ -2,22 +2,21 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
+ * of 256 KiB, and names and dtypes.
  *
- *     state   the digest of all whole blocks of 64 bytes so far
- *     block   the bytes behind those: size % 64 of them
- *     size    all bytes so far
+ *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
+ *     size % 64 bytes size number of bytes so far
  *
- * The state is by value: a copy of it goes on by itself. */
+ * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
     uint8_t block[64];
 } lmc__sha256;
 
-/* The start: the first 32 bits behind the point of the square roots of the first 8 primes (FIPS
- * 180-4, 5.3.3). */
+/* The initial state: the first 32 bits after the binary point of the square roots of the first 8
+ * primes (FIPS 180-4, 5.3.3). */
 static void lmc__sha256_init(lmc__sha256 *sha)
 {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -26,10 +25,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
- * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves them
- * by moving v down by one, and makes two new values: a from all, e from the one that was d. The
- * block comes in by w: 16 big-endian words of its own, and 48 that are mixed from those. */
+/* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
+ * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
+ * moves v down by one element, which renames the variables, and makes two new values: a from all, e
+ * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -66,7 +65,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* The next size bytes. All go by way of sha->block: that costs a copy and saves a second case. */
+/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -80,7 +79,7 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
-/* The next `size` bytes: a number, little-endian. */
+/* Takes a number as `size` bytes, little-endian. */
 static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
 {
     uint8_t bytes[8];
@@ -88,21 +87,21 @@ static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
     lmc__sha256_update(sha, bytes, size);
 }
 
-/* A string, behind its length as such a number. */
+/* Takes the length of the text, as a number of `size` bytes, and then the text. */
 static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
 {
     lmc__sha256_number(sha, strlen(text), size);
     lmc__sha256_update(sha, text, strlen(text));
 }
 
-/* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
+/* Pads the message to whole blocks, as the standard says (5.1.1), and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, 1 + (119 - used) % 64 bytes of padding lead to 120 - used + used,
- * that is 56, modulo 64: also where the length needs a block of its own. The number of bits is
- * taken first, as padding counts in size, too. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
+ * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
+ * is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -117,7 +116,7 @@ static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
     for (i = 0; i < 32; i++) digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-/* The end of a digest of which only the first bytes are kept: a fingerprint (spec 7). */
+/* Ends a digest and keeps only its first bytes: a fingerprint (spec 7). */
 static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     uint8_t digest[32];

@@ -4,19 +4,19 @@
 #include "snapshot/order.h"
 #include "snapshot/files.h"
 
-/* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it.
+/* The header text of a file (spec 4.3): its tensor entries, in the form in which safetensors writes
+ * them into a file's header. It predicts runs of Prediction 2.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
- * that are wanted: so any bytes of it take time in proportion to their number, and that of at
- * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+ * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
+ * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
+ * one byte of a tensor's text of 66,322 bytes (R9-7). */
 
-/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+/* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
 
-/* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
+/* Output of a text: its bytes [from, to) are copied to dst. at: bytes that were made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;
     uint8_t *dst;
@@ -45,8 +45,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
- * stands for its name there. */
+/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+ * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
 {
@@ -69,9 +69,9 @@ LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
+/* For one tensor. name_size is stored because names may be long and are read in small pieces. */
 typedef struct lmc__text_entry {
-    uint64_t start; /* of its text */
+    uint64_t start; /* of the tensor's text */
     size_t name_size;
 } lmc__text_entry;
 
@@ -80,7 +80,7 @@ static const lmc__text_entry *lmc__text_entries(const lmc__listed_file *f)
     return (const lmc__text_entry *)(const void *)f->text_at.data;
 }
 
-/* Finds where the text of each tensor begins; the last entry is where all ends. */
+/* Finds where the text of each tensor begins. The last entry says where the whole text ends. */
 LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
 {
     lmc__text_entry entry;
@@ -101,7 +101,7 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
     return LMC_OK;
 }
 
-/* Bytes of the file's header text. */
+/* *size: bytes of the file's header text. */
 static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 {
     if (f->text_at.size == 0) LMC__TRY(lmc__measure_text(f));
@@ -109,8 +109,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-/* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
- * them. */
+/* Copies bytes [offset, offset + size) of the file's header text, which must have them. Call
+ * lmc__get_text_size first. */
 LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
                                      size_t size)
 {

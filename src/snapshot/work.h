@@ -4,20 +4,20 @@
 #include "base/wire_block.h"
 #include "snapshot/buffer.h"
 
-/* What random access may cost, and what it remembers so that it costs less.
+/* Bounds the work of random access, and caches decoded bytes so that it does less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
- * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
+ * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
  *
- *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
- *    turns find it there. Those that go from front to back decode everything once.
+ *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
+ *    from front to back, at up to four places in turns, decode each block once.
  *
- *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
- *    lowest, so the bound holds for the chain. */
+ *  - A meter counts decoded and encoded bytes. Reading n bytes may cost 64 * (n + 2^22) of them for
+ *    each snapshot of the chain; more is LMC_ERR_LIMIT. All readers of a chain share the meter of
+ *    the first base, so the bound holds for the whole chain. */
 
-/* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes. */
+/* A window holds one block of which a request needed only a part. It grows up to this size while
+ * neighbours are read one after another. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
@@ -25,7 +25,7 @@
 typedef struct lmc__window {
     size_t stream;
     uint64_t start;
-    uint64_t used; /* when it was used last */
+    uint64_t used; /* time of the last use, by lmc__windows.now */
 } lmc__window;
 
 typedef struct lmc__windows {
@@ -35,8 +35,8 @@ typedef struct lmc__windows {
 } lmc__windows;
 #define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
- * has it. */
+/* Finds the byte `offset` of the stream in a window. *size: in: bytes wanted; out: bytes that the
+ * window has from there. NULL: no window has that byte. */
 static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
                                        size_t *size)
 {
@@ -54,9 +54,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* The one to fill from that byte on: the one that ends there, so that reading on does not displace
- * the others; else the one that was not used for longest. *follows: how many bytes it has that end
- * there. */
+/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
+ * not displace the others; else the least recently used one. *follows: bytes that the window has up
+ * to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -75,14 +75,14 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format: decoded bytes for one that is asked for, and the largest block. */
+/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
 typedef struct lmc__meter {
     uint64_t left;
-    int is_started; /* there was a request that adds to what is left */
-    int is_running; /* a request is being answered: what it asks for is not another one */
+    int is_started; /* the last request was not alone: `left` is kept */
+    int is_running; /* a request is being answered: reads that it makes are part of it */
 } lmc__meter;
 
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
@@ -91,9 +91,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
- * it may; those that a decoder makes on the way through a file share what they may cost. Returns
- * whether it is to be ended: it is the outermost. */
+/* Begins a request for size bytes. A request that is_alone (the user's own call) gets a new budget.
+ * Requests that a decoder makes while it goes through a file share one budget. Returns 1 if the
+ * request is the outermost: the caller then ends it with lmc__end_work. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -117,25 +117,25 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
- * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+/* The writer simulates the meter of readers, so that no reader refuses what it has written (R9-6).
+ * It does not know how the base will be cut into blocks, so it simulates each block size from 4 KiB
+ * to 1 MiB. A prediction over the limit at any of these sizes is not made. A block that is in no
+ * window costs three times its size: the decoded bytes, at most as many encoded bytes, and the
+ * window that may be filled after the block. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
 
 typedef struct lmc__reach {
-    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file, of
-     * the block, plus 1; 0: none */
+    /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
+     * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* for what is asked for from front to back; for the blocks that one request wants */
+    /* since the start; for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
-    uint64_t size, request; /* bytes that are predicted so far; number of the request */
+    uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;
 
-/* Looks a block up, and makes it the latest; returns whether it was there. */
+/* Looks up a block, and makes it the latest. Returns whether it was in the list. */
 static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uint64_t block)
 {
     unsigned i = 0;
@@ -148,8 +148,9 @@ static int lmc__reach_block(uint64_t last[LMC__N_WINDOWS][2], uint64_t file, uin
     return found;
 }
 
-/* Bytes of a file of the base are to predict as many; what is at `request` is decoded at once.
- * Returns 0 if that is too far away. Blocks between the first and the last pay for themselves. */
+/* Whether size bytes of a file of the base, from offset on, may be a prediction; then they are
+ * counted. Predictions with the same `request` are read at once. Only the first and the last block
+ * count: for the blocks between them the limit grows by more than they cost. */
 static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_t size,
                           uint64_t request)
 {

@@ -23,25 +23,25 @@
 #include "snapshot/writer_groups.h"
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
- * is written once and in its order, so any sink will do. The calls, in the order in which they are
- * legal:
+/* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
+ * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
+ * sink will do. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
- *               ^---------- once or more often, no two at once ---^
+ *               ^---------- once or more often, one at a time ----^
  *
- * Metadata may be added at any time before finish, free be called at any time. And what they write
- * (spec 1 and 4), while the index grows in memory:
+ * Metadata may be added at any time before finish. free may be called at any time. What the calls
+ * write (spec 1 and 4), while the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. */
+ * w->offset is the place of the next byte in the file; bytes before it may still wait for the
+ * sink. */
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
- * the options point to is the caller's; the options themselves are copied. The base's fingerprint
- * is computed now; its bytes are read only where a tensor has the same name. */
+/* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
+ * The options are copied, but not the objects to which they point. The base's fingerprint is
+ * computed now. Its bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -83,8 +83,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
- * trailer. The sink is the caller's, and is not closed. */
+/* May be called at any time, even within a file: then the output has no trailer, so it is no LMC
+ * file. Does not close the sink, which belongs to the caller. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
 #ifndef LMC_NO_QUANTIZE
@@ -103,15 +103,14 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Words of a struct of the caller that mean nothing yet. */
+/* Whether reserved words of a caller's struct are set, which have no meaning yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
-/* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. */
+/* Begins a file. The description is written as a FILE body and parsed by the function that readers
+ * use: what a reader would refuse is LMC_ERR_ARGUMENT here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -148,8 +147,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return lmc__plan_file(w, file);
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. */
+/* Ends the current file, all bytes of which must have been written. If the size is unknown, the
+ * bytes that are left become the last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     size_t rest;
@@ -165,7 +164,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
+/* Whether a key starts with "lmc." but has no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -177,7 +176,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
+/* Keeps an entry in the form of the index (spec 8.3). lmc__finish_writer sorts the entries. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -198,7 +197,7 @@ static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const v
 static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const void *body,
                                         size_t size)
 {
-    const uint64_t body_size = size; /* which may be less than the format's limit can be */
+    const uint64_t body_size = size; /* a size_t may be too small for the limit below */
     if (!kind || (!body && size) || w->is_finished || strlen(kind) != 4 ||
         !lmc__is_kind_valid(kind) || !lmc__is_lower(*kind) || memcmp(kind, "hash", 4) == 0)
         return LMC_ERR_ARGUMENT;
@@ -224,8 +223,8 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
- * w->metadata, so the entry begins 8 bytes before it. */
+/* Copies the metadata entries to w->carry, sorted by key. An item's name points to the key in
+ * w->metadata, so the entry begins 8 bytes before the name. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -246,7 +245,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The section of hashes, by the metadata, sorted. */
+/* Writes the section of hashes. The sorted metadata must be in w->carry. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
@@ -259,8 +258,7 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
- * the items out of the entries (spec 7.2), before the metadata is there. */
+/* Writes the table of blocks, the index and the trailer. A file that has a trailer is complete. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t trailer[LMC__TRAILER_SIZE];
@@ -293,7 +291,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
+/* The first error stays: every later call returns it, without evaluating `call`. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -325,7 +323,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
+/* w->offset includes the coder's parts (pipeline.h), which the sink has not got yet. */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;

@@ -20,7 +20,7 @@
 #include "snapshot/writer_plan.h"
 #ifndef LMC_NO_ENCODER
 
-/* The writer's way from bytes to blocks in the sink.
+/* How the writer makes blocks from bytes and hands them to the sink.
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
@@ -30,18 +30,18 @@
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
- * RUN section says how many bytes follow.
+ * The caller's memory may change while it is coded; each block is then still consistent
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE,
+ * because a RUN section says how many bytes follow.
  *
- * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
- * order, with gaps, and are written as parts. A run's section stands before its first block
- * (head_size). */
+ * Each block has a slot in `out`, of the largest size that it may get. So sections and blocks of a
+ * wave are in order, with gaps, and are written as parts. A run's section is in front of its first
+ * block (head_size). */
 
-#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* runs of files of unknown size */
 #define LMC__MIN_SPAN_SIZE (3 * LMC__WAVE_SIZE)
 
-/* Straight to the sink, behind what waits to be written. */
+/* Writes directly to the sink, after the parts that wait. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -51,8 +51,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
+ * come before the section. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -61,7 +61,7 @@ static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lm
     return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+/* Writes body as a section, and adds its entry to the index. */
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     const uint64_t size = body->size;
@@ -81,13 +81,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes are compared with the prediction. */
+/* So many pieces of so many bytes of a block are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block, which is at data, has changed. Headers, tables and classes are most of what such a
- * block takes beside its changes. The section of the run is not written yet. */
+/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
+ * first block, at data, have changed. In such blocks headers, tables and classes are large compared
+ * with the changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -109,9 +109,9 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
-/* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots
- * become parts, to be written with the next wave, without the gaps between them. */
+/* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
+ * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
+ * which are written with the next wave. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -119,7 +119,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i, k;
     if (n == 0) return LMC_OK;
-    /* so that no step waits long */
+    /* so that reading takes no longer than coding */
     c->read_portion = c->out[c->out_number].size * c->read_per_coded;
     LMC__TRY(lmc__run_step(c));
     for (i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        if (block_job->n_pieces) /* the index has grown */
+        if (block_job->n_pieces) /* the index may have moved */
             lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
@@ -151,7 +151,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
+/* Begins the run of the next bytes (lmc__plan_run). */
 LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
                                                 size_t available)
 {
@@ -171,15 +171,14 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
                                                                       : LMC_OK;
 }
 
-/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
- * for the headers of many small blocks, and for sections of runs unless they are long. */
+/* Makes room in `out` for the whole wave, because jobs point into it. A sixteenth is added for the
+ * headers of many small blocks, and for RUN sections that are not long. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + (head_size & ~(size_t)4095)));
-    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
-     * that have none. */
+    /* A prediction is not larger than its slot, so this is enough for all runs of the wave. */
     if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -187,12 +186,12 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is
- * encoded. Its prediction is read now: workers never call callbacks of the base. */
+/* Makes a job from the next block of the run, of size bytes. data must stay until the wave is
+ * encoded. The prediction is read now, because workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t at = w->run.size - w->run_left; /* within the run */
+    const uint64_t at = w->run.size - w->run_left; /* where the block begins in the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
@@ -206,7 +205,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* reading it back needs to know where it is */
+    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -220,7 +219,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
         else if (status != LMC_ERR_CHANGED || w->quant) return status;
-        /* else a twin that has changed predicts nothing */
+        /* else the twin has changed, and predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
@@ -237,7 +236,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) /* the run is of one tensor, or a part of it */
+    if (w->quant) /* the run is one tensor, or a part of one */
         job->first_element =
             (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
@@ -246,8 +245,8 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     return w->in_group ? LMC_OK : lmc__plan_pieces(c, &w->digester, block_job, size);
 }
 
-/* Plans blocks of the next bytes, and begins runs as needed; *rest: how many bytes at the end are
- * less than a block. data must stay until the wave is encoded. */
+/* Plans blocks of the next bytes, and begins runs when needed. *rest: bytes at the end that make no
+ * whole block. data must stay until the wave is encoded. */
 static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size_t size,
                                         size_t *rest)
 {
@@ -269,12 +268,12 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+/* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that
- * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
- * where they are. The rest waits in carry; or, if it is at most `room`, before what is read next,
- * and is written again with that: *kept is its size. */
+ * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
+ * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
+ * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
+ * read instead, to be written again with that; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -301,7 +300,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* of a header whose last block goes on behind it */
+        /* the header's last block continues after it */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -332,9 +331,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where a stream's bytes go in a buffer that has LMC__PORTION_ROOM more: behind room for what is
- * left of those before, at the beginning of a cache line. Copying from whole pages to 8 to 31 bytes
- * above one takes some kernels of x86-64 two to four times as long; malloc gives 16. */
+/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
+ * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
+ * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
@@ -342,7 +341,8 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + LMC__PORTION_ROOM - (uintptr_t)b->data % LMC__LINE;
 }
 
-/* Spans are waves, so that their bytes are in caches; smaller ones would often cut blocks. */
+/* Reads a stream in spans of one wave, so that their bytes stay in the caches. Smaller spans would
+ * cut blocks often. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -369,7 +369,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size, before = kept;
-        c->read_portion = c->read_size; /* the first, or what no step has read */
+        c->read_portion = c->read_size; /* the first span, or the bytes that no step has read */
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;

@@ -15,29 +15,29 @@
 #include "snapshot/writer_blocks.h"
 #ifndef LMC_NO_ENCODER
 
-/* Small files, several of which share a FILE section and runs (spec 4.1).
+/* Groups of small files, which share a FILE section and runs (spec 4.1).
  *
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
- * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
- * sizes, so small files wait in memory:
+ * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
+ * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
+ * sizes of all files, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group, and absorbed
  *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
- * base files wait only from the first one on that the base does not have. */
+ * A group cannot be restored over the base, because its blocks may have bytes of several files
+ * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
 
-/* A group is written when it has so many bytes, or files. */
+/* A group is written when it has this many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* Whether the file, which was not checked yet, is to wait: it fits into a block, has no tensors
- * (whose runs begin where they do), and its bytes are to be coded as any others. */
+/* Whether the file is to wait. It must fit into a block, have no tensors (each begins a run), no
+ * twin and no dtype. The file was not checked yet. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -72,7 +72,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    /* Their streams become one. They keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));

@@ -18,16 +18,16 @@
 #include "snapshot/work.h"
 #ifndef LMC_NO_ENCODER
 
-/* What the writer makes of a file: which bytes become a run, how they are coded, and what predicts
+/* How the writer plans a file: which bytes become a run, how they are coded, and what predicts
  * them. A run has one dtype and one kind of prediction:
  *
  *     file   | header |  embed (large)  | norm | q | k (small, alike) | head (large) | rest |
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own. So the same tensor of the next snapshot is cut
- * into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes between
- * tensors are AUTO.
+ * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
+ * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
  * What predicts them:
  *
@@ -40,27 +40,28 @@
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends only on descriptions, so the pieces in which a file comes do not change the
- * output. */
+ * The plan depends only on the descriptions of files. So the output does not depend on the pieces
+ * in which the caller writes a file. */
 
-/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
+/* The longest run: a multiple of every block size, with fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
-/* The blocks of a sparse delta are 2^1 times as large as those of others. */
+/* Log2 of the factor by which the blocks of a sparse delta are larger than others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* Elements of a block in a run that several tensors share, if it is not predicted: half the usual
- * number, since each tensor has its own statistics. */
+/* Log2 of the elements of a block in a run of several tensors without a prediction: half the usual
+ * number, because each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* The mean size of such a run. Only a tensor's name and size decide whether the run ends there. So
- * blocks after a changed tensor stay the same, for stores that keep equal ranges of bytes once. */
+/* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
+ * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
+ * once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* At most this many bytes between tensors, or of a tensor of another dtype, join the run of small
- * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
+ * they are whole elements and at most this size: two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Sizes of gaps between tensors that may be headers. A tensor of at most TINY_SIZE bytes between
- * two gaps is coded with them. MAX_GAPS sizes are remembered. */
+/* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
+ * between two gaps is coded with them. The last MAX_GAPS sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
 #define LMC__TINY_SIZE 512u
@@ -72,76 +73,76 @@ typedef struct lmc__gap {
 } lmc__gap;
 
 struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+    lmc__buffer body; /* of the section that is being written */
+    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
      */
     lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
-    /* the segments of the run at hand; its section, written before its first block */
+    /* the segments of the current run; its section, which is written before its first block */
     lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: they begin a block, or a run if the file's size is
-     * unknown */
+    /* bytes of the file that are in no job yet: the start of a block, or of a run if the size of
+     * the file is unknown */
     lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    /* lmc_quantizer *, of copied files (copy.h); the writer frees them */
     lmc__buffer quantizers;
-    /* small files that wait to be written together (writer_groups.h): their bytes, one after
-     * another; CRC and fingerprint of each */
+    /* bytes of the small files that wait (writer_groups.h), one file after another; CRC and
+     * fingerprint of each */
     lmc__buffer group, group_facts;
-    /* with read_back: a lmc__written_run of each run; a u32 of each encoded block, the CRC of its
-     * content; and the block that was read back, number read_block */
+    /* with read_back: an lmc__written_run for each run; for each block a u32, the CRC of its
+     * content; the last block that was read back */
     lmc__buffer written, block_crcs, block_read;
     lmc_writer_options options;
     enum lmc_status status; /* the first error stays */
-    uint64_t offset;        /* bytes written, or about to be */
+    uint64_t offset;        /* bytes that were written, or wait in parts */
     lmc__coder coder;
     lmc__index_builder index;
-    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
-    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
-    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    lmc__listing listing; /* all files so far; a waiting file is a stream of its own */
+    lmc__origin origin;   /* reads predictions; its read_back is lmc__read_written */
+    uint64_t read_block;  /* number of the block in block_read, plus 1; 0: none */
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* the cost of reading all predictions so far */
-    /* the last gaps, each of another size; a new one replaces the oldest */
+    /* the last gaps, all of different sizes; a new gap replaces the oldest */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-    size_t n_waiting; /* how many files wait, the last of the listing */
-    int in_group;     /* they are being written */
-    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: it lacks one of the files, so it cannot be overwritten */
+    size_t n_waiting; /* files that wait: the last files of the listing */
+    int in_group;     /* 1: the waiting files are being written */
+    int is_callers;   /* 1: the bytes to code are in the caller's memory, and may change */
+    /* 1: the base lacks one of the files, so it cannot be overwritten */
     int is_moved;
 
-    /* the file at hand, in the listing */
+    /* the current file, in the listing */
     int in_file, is_waiting;
     lmc_file *file;
-    uint64_t left;                /* bytes of it that are still to come, at most */
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    uint64_t left;                /* bytes of the file that may still come */
+    enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
-    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    uint64_t position; /* bytes of its stream in runs that have begun */
     size_t next;       /* the first unit that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, if they are needed all at once; else 0 */
+    /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
-    /* the run at hand; where it is from: */
+    /* the current run, and how it is coded */
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    int is_shared;                  /* by several tensors; its blocks are smaller */
-    uint64_t run_left;              /* bytes of it that are in no job yet */
-    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    int is_shared;                  /* several tensors share the run; its blocks are smaller */
+    uint64_t run_left;              /* bytes of the run that are in no job yet */
+    uint64_t wave_start;            /* where in the stream the planned wave begins */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
 #define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
-/* Whether the file at hand ends when the caller says so. */
+/* Whether only lmc_writer_end_file tells where the current file ends. */
 static int lmc__is_size_unknown(const lmc_writer *w)
 {
     return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
 }
 
-/* -- what was written, as it can be read back -- */
+/* -- reading back what was written -- */
 
 /* The number of the file's first tensor that does not end before offset. */
 static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
@@ -152,8 +153,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether pieces of those bytes can be read back as the snapshot has them: not updates, which need
- * a second moment, and not parts of elements. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
+ * the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -169,14 +170,14 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run, and the number of its first block in the snapshot. */
+/* A run; number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
     size_t block_size;
 } lmc__written_run;
 
-/* The number of the block that has that byte of a stream, and where it lies. */
+/* The number of the block that has byte `position` of a stream. *block: its range. */
 static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
                                 lmc__range *block)
 {
@@ -189,7 +190,7 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* Whether the bytes of this snapshot that predict the run are already encoded. */
+/* Whether the bytes of this snapshot that predict the run were already encoded. */
 static int lmc__is_encoded(const lmc_writer *w)
 {
     uint32_t i;
@@ -203,8 +204,8 @@ static int lmc__is_encoded(const lmc_writer *w)
     return 1;
 }
 
-/* Reads bytes of a stream, of one file or several, from the caller; quantised where the snapshot
- * has them quantised. */
+/* Reads bytes of a stream (of one file or several) through the caller's read_back. They are then
+ * quantised if the tensor is quantised in the snapshot. */
 static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -231,8 +232,8 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the writer. The bytes must be those that were encoded, so it reads
- * whole blocks, whose CRCs are known. */
+/* The origin's read_back; user: the writer. It reads whole blocks, to check by their CRCs that the
+ * bytes are those that were encoded. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -265,8 +266,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if it has one: it was fitted to a tensor of this kind and
- * generation. If it needs a second moment, the tensor has that as its twin. */
+/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
+ * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -282,11 +283,11 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. If the header
- * text may be in the bytes before the first tensor, these are held in memory. */
+/* Begins the file that was listed last. Twins, quantisers and base parts are taken from `given`. If
+ * the bytes before the first tensor may contain the header text, they are kept in memory. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's own */
     uint64_t before, size;
     size_t i;
     w->position = w->next = w->header_size = 0;
@@ -311,16 +312,16 @@ LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *g
 
 /* -- predictions -- */
 
-/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
- * tensors. */
+/* A unit of prediction: a tensor, or a file without tensors (tensor is NULL). Both NULL: bytes
+ * between tensors. */
 typedef struct lmc__unit {
     const lmc_file *file;
     const lmc_tensor *tensor;
     uint64_t start, end; /* within the stream */
 } lmc__unit;
 
-/* The unit that has byte `at` of the stream at hand, whose size is known. *i: a number not above
- * that of its tensor (in a group: file); becomes that number, or that of the next tensor. */
+/* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
+ * group: file) where the search begins; becomes that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -347,15 +348,15 @@ static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
     return u;
 }
 
-/* How a tensor is predicted, and by what: the fields of RUN body and segment. */
+/* What predicts a unit: fields of a RUN body and of a segment. */
 typedef struct lmc__prediction {
     unsigned kind, conversion;
-    uint32_t base; /* 0: by nothing */
+    uint32_t base; /* 0: there is no prediction */
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of the tensor or file that has the
- * twin. */
+/* The prediction by a twin. Its base is 0 if the twin cannot be read back. size: of the tensor or
+ * file that has the twin. */
 static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -376,7 +377,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts a file, or its tensor t if that is not NULL. The answer is always the same. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -401,8 +402,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     return found;
 }
 
-/* Whether the tensor's twin is in the run that would begin at position: only a later run can refer
- * to that. */
+/* Whether the twin of t is not in a run yet: then t must be in a later run than its twin. */
 static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
@@ -412,7 +412,7 @@ static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 
 /* -- runs -- */
 
-/* Quantised runs have a table in each block, so their blocks are as large as those of deltas. */
+/* Each quantised block has a table, so quantised blocks are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc_writer *w)
 {
     const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
@@ -422,8 +422,8 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]: elements must stay whole, in a
- * conversion, too (R4-47). */
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+ * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -434,7 +434,7 @@ static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
-/* Whether a run that t shares with others ends behind t. */
+/* Whether a run of several tensors ends after t. */
 static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
     return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
@@ -442,16 +442,16 @@ static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor t begins a run. Returns where that ends: behind t, or behind the last of the small tensors
- * that follow and are coded alike. */
+/* Begins a run with tensor t. Returns where the run ends: after t, or after the last of the small
+ * tensors that follow and are coded in the same way. */
 static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
     const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
     uint64_t end = t->offset + t->size, large;
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
-    /* If t began in an earlier run, before its twin was there, the rest may have an odd size. Such
-     * segments are refused (R4-47). */
+    /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
+     * Such segments would be refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -479,7 +479,7 @@ static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64
     return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
-/* Plans the run of the bytes before the first tensor, if they have the header text; else changes
+/* If the bytes before the first tensor contain the header text, plans their run. Else plans
  * nothing. */
 LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
@@ -510,8 +510,8 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
     return LMC_OK;
 }
 
-/* The earlier gap of the same size. NULL if there is none, or it cannot be read back: then the gap
- * at offset is remembered. */
+/* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
+ * remembers the one at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -526,8 +526,8 @@ static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t si
     return NULL;
 }
 
-/* Plans the run of the gap up to end, where the next tensor begins, if there was such a gap before;
- * else changes nothing. Tiny tensors with such a gap behind them belong to the run. */
+/* Plans the run of the gap that ends at `end`, where a tensor begins, if an earlier gap had this
+ * size; else nothing. A tiny tensor with such a gap after it is part of the run. */
 static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
     const lmc_file *const f = w->file;
@@ -554,7 +554,7 @@ static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
     return LMC_OK;
 }
 
-/* Plans the run that begins with unit u, of a known size. */
+/* Plans the run that begins with unit u, in a stream of known size. */
 static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
     if (!u.file) {
@@ -568,7 +568,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         size_t i = w->next;
         w->run.prediction = by.kind;
         w->run.conversion = by.conversion;
-        while (u.end < all) { /* of a group */
+        while (u.end < all) { /* the files of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
             if (by.kind != w->run.prediction) break;
@@ -579,8 +579,8 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
     return LMC_OK;
 }
 
-/* The same for a predicted run. A segment whose base would cost too much to read is not predicted
- * (work.h). */
+/* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
+ * segment gets none. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -593,20 +593,20 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which cannot do without */
+            !w->quant) /* which needs its prediction */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: where
- * the unit begins. */
+/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
+ * unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
 {
     size_t i;
-    for (i = 0; i < n && at < stop; i++) { /* start <= at: where the part begins */
+    for (i = 0; i < n && at < stop; i++) { /* the part begins at start <= at */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
@@ -620,13 +620,13 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_p
     return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a run that is predicted: one for each unit, or several. */
+/* Appends the segments of a predicted run: one or several for each unit. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
     const uint64_t end = w->position + w->run.size;
     uint64_t at, stop;
     size_t i = w->next;
-    w->reach.request = UINT64_MAX; /* blocks are counted from 0 in each run */
+    w->reach.request = UINT64_MAX; /* no request: blocks of each run are counted from 0 */
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
@@ -649,9 +649,9 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Plans the run of the next bytes. At data is at least one of them; header_size of them if that is
- * not 0. available: how many are known to come, if the file's size is unknown. Except in a group, a
- * run has whole elements; the next run, of bytes, takes a rest. */
+/* Plans the run of the next bytes. data has at least one byte, and at least header_size bytes.
+ * available: bytes of the run, if the file's size is unknown. Except in a group, a run has whole
+ * elements; the next run, of bytes, takes the rest. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
     lmc__run *const run = &w->run;
@@ -672,10 +672,10 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
         if (run->size < width) w->dtype = LMC_AUTO;
         else run->size -= run->size % width;
         if (w->dtype == LMC_AUTO && run->size > 4096)
-            run->size -= run->size % 8; /* so that every block can be split at any width */
+            run->size -= run->size % 8; /* so that blocks have whole elements of any width */
     }
     if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+        return LMC_ERR_ARGUMENT; /* its second moment was not written before */
     run->block_size = lmc__choose_block_size(w);
     if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
         LMC__TRY(lmc__plan_segments(w));

@@ -6,13 +6,12 @@
 #include "kernels/strip.h"
 #include "kernels/changes.h"
 
-/* What differs between two arrays, for receivers of a delta that take indices and values. It
- * compares decoded elements, and does not use the list of changes in a sparse block. So it is the
- * same for all codings, and also works if the caller's copy differs from the base. Decoding takes
- * longer than this. */
+/* Finds what differs between two arrays, for receivers of a delta that take indices and values. It
+ * compares decoded elements, and does not use the list of changes in a sparse block. So it works
+ * for all codings, and also if the caller's array is not the base. */
 
-/* Copies the values of indices [n_before, changes->n) while they are in the first cache. The part
- * begins at element number `from`. */
+/* Copies the values of changes [n_before, changes->n) while they are in the first cache. part: the
+ * elements from index `from` on. */
 static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
                              uint32_t from, unsigned width)
 {
@@ -44,7 +43,7 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
         changes->n = is_full ? changes->cap : listed;
         lmc__take_values(changes, n_before, now + i * width, from, width);
         if (!is_full) i += n_part;
-        else if (changes->n > n_before) /* on behind the last one that is listed */
+        else if (changes->n > n_before) /* continues after the last listed element */
             i += changes->indices[changes->n - 1] - from + 1;
     }
     *n_compared = i;

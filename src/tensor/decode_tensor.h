@@ -5,33 +5,32 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 
-/* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped.
+/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
+ * first on are read. Blocks before the range are skipped after their header was checked.
  *
- *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
+ *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
- * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
- * a part cannot be. */
+ * A block that is completely in the range is decoded to dst. Another block is decoded to the end of
+ * the worker's workspace, and its part is copied. Each block reads the prediction only at its own
+ * place. So dst may be the prediction if the whole tensor is decoded. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
-    uint8_t *dst;         /* where the range goes */
+    uint8_t *dst;         /* of the range */
     uint64_t first, last; /* the range: bytes [first, last) of the tensor */
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;         /* bytes of src that have been walked over */
-    uint64_t at, block;  /* where the next block belongs, and its number */
-    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
+    size_t used;         /* bytes of src that have been read or skipped */
+    uint64_t at, block;  /* offset of the next block in the tensor, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: unknown */
 } lmc__tensor_decoding;
 
-/* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
+/* Reads the next block's header into job, and moves behind the block. The decoded size must be that
+ * of the first block, or the rest of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -48,16 +47,16 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
     return LMC_OK;
 }
 
-/* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches; then the next block's bytes, or its prediction,
- * are fetched meanwhile, as the loads of this one no longer run far ahead of slow stores.
+/* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
+ * whether they are written past the caches. If so, the next block's bytes or prediction are
+ * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say, if another size was used to encode: then the
- * workspace is too small, which has to be said before a worker finds out. */
+ * A block may be larger than the options say. The workspace is too small then, which must be found
+ * before a worker uses it. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
-    const uint64_t start = t->at - job->info.size; /* of the block, in the tensor */
+    const uint64_t start = t->at - job->info.size; /* offset of the block in the tensor */
     const size_t temp_size = t->wave.temp_size;
     job->base = base && job->info.has_prediction ? base + (size_t)start : NULL;
     job->is_own = 0;
@@ -69,12 +68,12 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
         job->streaming.is_on = 1;
         job->streaming.next = t->src + t->used;
         job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
-        if (job->base) { /* most of what it reads */
+        if (job->base) { /* a prediction has more bytes than the payload */
             job->streaming.next = base + (size_t)t->at;
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* the prediction before the workspace, for with one that is larger */
+    /* first the prediction: with one the workspace is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -82,8 +81,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
- * Bytes behind the last block are an error only if all was asked for. */
+/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+ * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -126,7 +125,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         while (n < max_jobs && t.at < t.last) {
             lmc__job *const job = &t.wave.jobs[n];
             LMC__TRY(lmc__next_block(&t, job));
-            if (t.at <= t.first) continue; /* before the range */
+            if (t.at <= t.first) continue; /* ends before the range */
             LMC__TRY(lmc__plan_decoding(&t, job));
             n++;
         }

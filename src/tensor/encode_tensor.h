@@ -10,39 +10,38 @@
 #include "tensor/tensor.h"
 
 #ifndef LMC_NO_ENCODER
-/* Encoding a tensor. How large a block gets is known only when it is made, but with several workers
- * the next one is begun before. So each block of a wave is made in a slot that is large enough for
- * any, and then moved down to where the one before it ends:
+/* Encodes a tensor. The encoded size of a block is known only at its end, but with several workers
+ * the next block begins earlier. So each block of a wave is encoded to a *slot*, which has room for
+ * any block. Then it is *packed*: moved down to the end of the block before it.
  *
- *     one worker        a wave is one block, and lands where it stays
- *     several workers   if dst has room for the slots of all blocks, block i is made in slot i, and
- *                       while a wave is made, the one before is packed by one more task:
+ *     one worker        a wave is one block, which is encoded at its place
+ *     several workers   if dst has room for the slots of all blocks, block i is encoded to slot i.
+ *                       While a wave is encoded, one more task packs the wave before it:
  *
- *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
+ *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
- *                       Else a wave's slots follow what is packed, and waves are made and packed in
- *                       turn, as many blocks as dst has room for.
+ *                       Else a wave's slots begin behind the packed blocks. It has as many blocks
+ *                       as dst has room for, and is packed before the next wave begins.
  *
- * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
- * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
- * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. The bytes are the same in all three ways. */
+ * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
+ * together, so block i is never packed above its slot, and a packed wave ends at or below the next
+ * wave's first slot. So packer and encoders write to different bytes. All three ways give the same
+ * bytes. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
     uint64_t n_blocks;
     const lmc_tensor_options *options;
-    const lmc__quant_params *quant; /* how to quantise it; or NULL */
+    const lmc__quant_params *quant; /* how to quantise the tensor; or NULL */
     lmc__wave wave;
     uint8_t *dst;
     size_t dst_cap;
-    uint8_t *packed;           /* the end of what is in its place */
-    const lmc__job *made_jobs; /* a wave that is made, and is yet to be packed */
+    uint8_t *packed;           /* end of the packed blocks */
+    const lmc__job *made_jobs; /* an encoded wave that is not packed yet */
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
- * be moved by less than its length. */
+/* Packs the encoded wave, in order. memmove, because a block may move by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -61,10 +60,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
     else lmc__encode_task(&t->wave, index - 1, worker);
 }
 
-/* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
- * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
- * least. */
+/* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
+ * wave ends where dst has no room for another slot. Its first block gets the room that is left,
+ * because it may be small enough. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -93,9 +91,9 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
- * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
- * it at once: then dst may hold anything. */
+/* Encodes all waves, of max_jobs each. slot: 0, or the size of a slot if a wave is packed while the
+ * next one is encoded. That needs the jobs of both waves, so two sets of jobs alternate. An error
+ * ends it at once, and leaves dst undefined. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -114,9 +112,9 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
     return LMC_OK;
 }
 
-/* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
- * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
+/* 1 if a sample of the first block says that the prediction is useless. Then the smaller blocks of
+ * a tensor without a prediction are better. Always 0 if the caller has chosen the block size, and
+ * with a quantizer, whose blocks need their prediction. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -166,7 +164,7 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (t.quant && t.quant->is_predicted != (options->prediction != NULL)) return LMC_ERR_ARGUMENT;
     lmc__set_tensor_wave(&t.wave, options, t.block_size, ws);
     if (lmc__is_useless(&t)) {
-        direct = *options; /* which takes less workspace: its blocks are not larger */
+        direct = *options; /* the workspace is large enough: blocks do not grow */
         direct.prediction = NULL;
         t.options = &direct;
         t.block_size = lmc__get_tensor_block_size(&direct);

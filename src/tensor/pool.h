@@ -2,14 +2,14 @@
 #include "extra_api.h"
 #include "base/platform.h"
 
-/* LMC_PTHREADS: a pool of threads, for callers who have none.
+/* LMC_PTHREADS: a pool of threads, for programs that have none.
  *
- *     run(n)     next = 0 .. n, each index is taken under the lock; the caller is worker 0, the
- *                pool's threads are workers 1 .. n_workers - 1
+ *     run(n)     each worker takes the index `next`, under the lock, until it is n; the caller is
+ *                worker 0, the pool's threads are workers 1 .. n_workers - 1
  *     end        the caller waits until n_left is 0: all tasks have returned
  *
- * One run at a time (run_lock makes others wait). A wave has few tasks, and each takes much longer
- * than locking: one lock for all is no bottleneck. */
+ * run_lock allows one run at a time. A wave has few tasks, and each takes much longer than locking,
+ * so one lock is enough. */
 #ifdef LMC_PTHREADS
 #include <pthread.h>
 
@@ -27,7 +27,7 @@ struct lmc_pool {
     void *arg;
     size_t next, n_tasks, n_left;
     int is_closing;
-    unsigned n_started; /* threads, which have the workers 1 .. n_started */
+    unsigned n_started; /* threads: workers 1 .. n_started */
     void *alloc_user;
     lmc__pool_thread threads[1]; /* n_workers - 1 of them */
 };
@@ -37,7 +37,7 @@ static size_t lmc__pool_size(unsigned n_workers)
     return sizeof(lmc_pool) + n_workers * sizeof(lmc__pool_thread);
 }
 
-/* Takes tasks until there are no more. The lock is held by the caller, but not while one runs. */
+/* Runs tasks until none is left. The caller holds the lock, which is released while a task runs. */
 static void lmc__work_off(lmc_pool *pool, unsigned worker)
 {
     while (pool->next < pool->n_tasks) {
@@ -81,7 +81,7 @@ static void lmc__run_pool(void *user, lmc_task task, void *arg, size_t n_tasks, 
     (void)pthread_mutex_unlock(&pool->run_lock);
 }
 
-/* Fewer threads than asked for are enough, if the system has no more: the result is the same. */
+/* If the system cannot start all threads, fewer do the same work. */
 LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user)
 {
     lmc_pool *p;

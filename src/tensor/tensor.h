@@ -8,27 +8,29 @@
 #include "codec/block_header.h"
 #include "tensor/wave.h"
 
-/* Tensors in memory: an array of any length is a row of blocks, without any header of its own (spec
- * 10). All blocks but the last have the same decoded size; which one, the first one says. Blocks
- * are coded in *waves* (wave.h): as many as keep all workers busy, then the next ones.
+/* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
+ * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
+ * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
- * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
- * one decoded block behind it. */
+ * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
+ * for one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches, and are written past them. */
+/* Decoded tensors of this size or more do not stay in caches, so they are written past the
+ * caches. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
- * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
+/* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
+ * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
+ * many. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
- * are not sparse. */
+/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
+ * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
-/* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). */
+/* Decoded bytes per block, or 0 if the options are illegal: a power of two, from 2^14 to 2^22
+ * elements, at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__lowest_bit(lmc_dtype_width(dtype));
@@ -45,8 +47,7 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
 }
 
 #if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
-/* A log2_block that is given for all dtypes, of which wide ones must not make larger blocks than
- * there are. */
+/* Limits a log2_block that holds for all dtypes, so that wide dtypes do not exceed 4 MiB. */
 static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 {
     const unsigned most = LMC__MAX_LOG2_BLOCK - lmc__lowest_bit(lmc_dtype_width(dtype));
@@ -54,8 +55,8 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 }
 #endif
 
-/* The same for a tensor. A quantiser counts as a prediction, whether it was fitted with one or not:
- * so the sizes of blocks do not depend on what is in it. */
+/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
+ * how it was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -76,8 +77,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as they are without the prediction, which may turn out to be
- * useless. It is also the room for all slots (encode_tensor.h). */
+/* All blocks stored, and as small as without the prediction, which may be useless
+ * (lmc__is_useless). It is also the room for all slots (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -90,13 +91,13 @@ LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 }
 #endif
 
-/* Lays out the workspace, which may be NULL, and returns the size that it needs. Two waves of jobs:
- * while one is encoded, what the one before has made is packed.
+/* Lays out the workspace ws, which may be NULL, and returns the size that it needs. It has the jobs
+ * of two waves, because one wave is packed while the next one is encoded.
  *
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. */
+ * A decoder uses the temp block for a block of which only a part is needed. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {

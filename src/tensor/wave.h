@@ -7,31 +7,31 @@
 #include "codec/put_quantised.h"
 #include "codec/get_block.h"
 
-/* Blocks coded side by side. A *job* is one block; a *wave* is the jobs that the caller's
- * parallel_for runs at once, each on the workspace of the worker that takes it. Jobs of a wave
- * share nothing that is written, so any order gives the same bytes.
+/* Codes blocks in parallel. A *job* is the work on one block. A *wave* is the jobs that the
+ * caller's parallel_for runs at once, each on the workspace of the worker that takes it. Jobs share
+ * no memory that is written, so any order gives the same bytes.
  *
- *     plan       one thread fills jobs[0 .. n): src, dst, how
+ *     plan       one thread fills jobs[0 .. n): src, dst, options
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
- *     gather     one thread looks at jobs[i].status and dst_size, in order
+ *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
- * and what they did is seen after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
+ * after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
-    lmc__job *jobs;      /* NULL where jobs are part of larger structs */
+    lmc__job *jobs;      /* NULL if jobs are part of larger structs */
     uint8_t *workspaces; /* one for each worker, workspace_size bytes each */
     size_t workspace_size;
-    size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
+    size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
- * bytes. */
+/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
+ * their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
-/* Without a parallel_for the caller is the only worker, number 0. */
+/* Without a parallel_for the calling thread is worker 0. */
 static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
@@ -58,8 +58,8 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
 }
 
 #ifndef LMC_NO_ENCODER
-/* Encodes a job's block. Returns the content that its CRC is of: job->src, or what quantising made
- * of it, which stays in the worker's workspace until its next job. */
+/* Encodes a job's block. Returns the content that the block's CRC covers: job->src, or its
+ * quantised elements, which are in the worker's workspace until the worker's next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *const ws = wave->workspaces + worker * wave->workspace_size;
@@ -71,8 +71,8 @@ static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsi
 }
 #endif
 
-/* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
+/* Decodes a job's block, whose header was read to job->info. Returns a pointer to its whole
+ * content, which is valid until the worker's next job if job->status is LMC_OK. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -99,8 +99,8 @@ static void lmc__decode_task(void *arg, size_t index, unsigned worker)
     (void)lmc__decode_job(wave, &wave->jobs[index], worker);
 }
 
-/* The first error of n jobs, in order: so it does not depend on who was faster, and is the one that
- * a single worker would have found first. */
+/* The first error in the order of the jobs: the error that a single worker would have found first,
+ * however fast the workers were. */
 static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 {
     size_t i;
