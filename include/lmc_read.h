@@ -4718,19 +4718,16 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
-#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
-
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
- * zero. */
+ * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
+ * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
-    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
+    uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
 /* How many elements of each group are in class c or before, for the 32 groups from tally on. The
@@ -4981,7 +4978,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
-        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
+        uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
         lmc__patch_progress done;                                                                  \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
@@ -4989,8 +4986,8 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
-        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
-            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+        for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
+            const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
