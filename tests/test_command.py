@@ -680,7 +680,7 @@ class Terminals(Case):
         return p.wait(timeout=20), shown.decode(errors="replace")
 
     def test_tables(self):
-        """Tables were up to 190 columns wide, on any terminal."""
+        """On a terminal of less than 132 columns they are at most 80 wide."""
         for k, name in enumerate(("a", "b")):
             self.write(name + "/m.st", safetensors([("w%d" % n, "BF16", [64, 64], bf16(4096, n + 10 * k)) for n in range(3)]))
             self.write(name + "/long.txt", b"x" * 5000)
@@ -1068,7 +1068,7 @@ class Directories(Case):
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
 
     def test_git_lfs_pointers(self):
-        """The text in place of a file until git LFS fetches it. It was reported as a safetensors header of 2336927755350992246 bytes, or accepted."""
+        """What stands there until git LFS fetches the file: as safetensors, a header of 2336927755350992246 bytes."""
         pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
         says = "is a git LFS pointer, not the file; run 'git lfs pull'"
         for name in ("a.safetensors", "a.bin", "a.lmc"):
@@ -1775,7 +1775,7 @@ class Dump(Case):
             self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))
 
     def test_a_field_longer_than_its_body(self):
-        """The earlier verb dump read behind its buffer."""
+        """It is an error, and nothing is read behind the body."""
         with open(self.vector("valid", "example_gaps"), "rb") as f:
             header = f.read(64)
         body = b"\1\0\0\xD0\x0F" + b"p" * 1500  # a path of 2,000 bytes
@@ -2403,7 +2403,7 @@ class Diff(Case):
         self.assertEqual(self.diff("old", "nothing")["delta_size"], 0)
 
     def test_what_is_no_tensor(self):
-        """Other metadata, and links with other targets, were reported as "same"."""
+        """Other metadata, and links that lead elsewhere, are not "same"."""
         w = [("w", "BF16", [100], self.w[:200])]
         for k in (0, 1):
             self.write("m%d/a" % k, safetensors(w, {"step": str(k)}))

@@ -390,7 +390,7 @@ class Rules(Quant):
         self.assertEqual({n.split("/")[0] for n in self.losses(o)}, {"master.f32.safetensors", "model.bf16.safetensors"})
 
     def test_blanks_behind_commas(self):
-        """Before, a field behind a blank was taken as part of the pattern, and nothing matched."""
+        """A field behind a blank is a field, and no part of the pattern."""
         self.file_of(("exp_avg", M))
         want = self.losses(self.compress("a.safetensors", "*,role=m,min=1K=bits:8"))
         self.assertEqual(len(want), 1)

@@ -197,7 +197,7 @@ class Verbs(SeriesCase):
         self.denies("cat", "a", "-o", "s/x", code=1, says="lies in the series")
 
     def test_restore_to_the_name_of_the_snapshot(self):
-        """Without a message, restoring wrote to the source's name, which was the same for all snapshots."""
+        """It goes to the snapshot's own name, not to that of its source, which may be the same for all."""
         for k in (1001, 1701):
             self.write("step-%d/model.bf16.safetensors" % k, model(bf16(100, k), k))
             self.series("add", "step-%d/model.bf16.safetensors" % k, "--name", "step-%06d" % k)
@@ -544,7 +544,7 @@ class Verbs(SeriesCase):
         self.check_all()
 
     def test_rebuild_says_what_is_lost(self):
-        """A snapshot whose file was missing was dropped without a message."""
+        """A snapshot whose file is missing is named."""
         self.chain(9, 300, model, "step_%d", "--every", "3")
         self.series("prune", "step_2", "step_8")
         os.unlink(self.path("s/step_5.lmc"))  # nothing depends on it
@@ -1107,7 +1107,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.listdir(self.path("in")), ["d"])
 
     def test_kill_that_leaves_empty_directories(self):
-        """After all files were removed, empty directories stayed for ever."""
+        """Of a directory that is added, all files were removed: the directories go, too."""
         files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
         self.put_in("d", files)
         self.once()
@@ -1123,7 +1123,7 @@ class Watch(SeriesCase):
         self.check_all()
 
     def test_link_that_leads_nowhere(self):
-        """Such a directory never counted as settled."""
+        """Such a directory is settled, too."""
         self.put_in("d", {"model.safetensors": model(bf16(400), 1)})
         os.symlink("nothing", self.path("in/d/link"))
         self.once("--rm")
