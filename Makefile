@@ -2,39 +2,39 @@
 #   make                   build/lmc, the command (needs a C compiler and jansson)
 #   make build/liblmc.so   lmc.h as a shared library, for other languages
 #   make build/python      the Python package, without installing it: PYTHONPATH=build/python
-#   make lmc.h             lmc.h and include/ from src/, if that is newer (needs Python 3.9); other
-#                          targets that need lmc.h do so, too
+#   make lmc.h             lmc.h and include/ from src/, if src/ is newer (needs Python 3.9); all
+#                          targets that need lmc.h do this, too
 #   make dev               build/dev/lmc-dev.a, the codec compiled from src/ in four objects: the
-#                          kernels apart, so that an edit elsewhere is compiled in 5 s; for programs
-#                          that include lmc.h without LMC_IMPLEMENTATION; -j helps
+#                          kernels have their own, so that an edit elsewhere compiles fast; for
+#                          programs that include lmc.h without LMC_IMPLEMENTATION; -j helps
 #   make demo              install what is missing, then compress, list, verify and restore a sample
-#   make check             install what is missing, then run the quick tests: three minutes, for
-#                          every change
+#   make check             install what is missing, then run the quick tests for every change:
+#                          three minutes
 #   make test              all suites, as continuous integration runs them: 20 minutes
 #   make test-all          that, test-cross, test-long and test-avx512
 #   make test-cross        the C tests under emulators: s390x, aarch64, arm, riscv64, ppc64le,
 #                          wasm32 in Node, and Windows under Wine
-#   make test-long         large files, many random damages, crashes and kills; takes its time
-#   make test-avx512       the kernels of AVX-512 on an emulated machine that has it
-#   make analyse           static analysis: clang-tidy and cppcheck; takes its time
+#   make test-long         large files, many random damages, crashes and kills; slow
+#   make test-avx512       the AVX-512 kernels on an emulated machine
+#   make analyse           static analysis: clang-tidy and cppcheck; slow
 #   make fuzz              the harnesses of fuzz/, with sanitizers and libFuzzer (clang), to
 #                          build/fuzz/; see fuzz/README.md
-#   make fuzz-all HOURS=n  fuzz for so long on all cores; the harnesses that still find something
-#                          get most of the time
-#   make test-mutants      how many of 40 small bugs, put into lmc.h one at a time, the tests catch;
+#   make fuzz-all HOURS=n  fuzz for n hours on all cores; harnesses that still find something get
+#                          most of the time
+#   make test-mutants      puts 40 small bugs into lmc.h one at a time, and counts those it finds;
 #                          MUTANTS="--seed=2 --count=100 codec": others (tests/mutate.py)
-#   make budget            lines, code, words and bytes of compressed cases, against limits and what
-#                          was recorded; make budget-record records them
+#   make budget            compares lines, code, words and bytes of compressed cases with limits
+#                          and recorded values; make budget-record records them
 #   make bench             measure, and write a page and plots to build/results/; QUICK=1 make
 #                          bench: a trial, to build/quick/
-#   make install           the command, its other names unlmc and lmccat, the manual page,
-#                          completions for bash, zsh and fish, lmc.h and those of include/, a static
-#                          library and lmc.pc (LIBDIR) below PREFIX
-#   make install-shared    liblmc.so.1 and liblmc.so beside that library, which programs are then
-#                          linked with (docs/stability.md)
-#   make uninstall         removes these
+#   make install           to PREFIX: the command, its other names unlmc and lmccat, the manual
+#                          page, completions for bash, zsh and fish, lmc.h, the headers of
+#                          include/, a static library and lmc.pc (LIBDIR)
+#   make install-shared    liblmc.so.1 and liblmc.so beside that library; programs are then linked
+#                          with these (docs/stability.md)
+#   make uninstall         removes all of them
 #   make clean
-# V=1 shows each command whole.
+# V=1 shows complete commands.
 
 CC ?= cc
 CFLAGS ?= -O2
@@ -44,12 +44,12 @@ WARNINGS = -Wall -Wextra -Wpedantic
 
 all: build/lmc
 
-# What is made is told by one short line; V=1 shows the commands, -s nothing.
+# Prints one short line for each file that is made; with V=1 the commands, with -s nothing.
 say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 
-# lmc.h is committed, and after a checkout it may well look older than src/: so the script changes
-# nothing in a file that is right. Who has no Python goes on with the file that is there, and is
-# warned if src/ has lines that it has not.
+# lmc.h is committed. After a checkout it may look older than src/, so the script does not change a
+# file that is right. Without Python the existing file is used, with a warning if src/ has lines
+# that it lacks.
 HEADERS = lmc.h $(wildcard include/*.h)
 LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h))
 lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
@@ -61,8 +61,8 @@ lmc.h: tools/amalgamate.py $(LMC_SOURCES) $(wildcard src/gpu/*.cu)
 	else touch lmc.h; fi
 
 # The command: an object for each file of cli/ and formats/, and lmc.o, which implements lmc.h and
-# takes nearly all of the time. Each object is made anew when its file, what that includes, or the
-# flags change.
+# takes most of the time. An object is made again when its file, an included file, or the flags
+# change.
 SOURCES = $(filter-out cli/lmc_impl.c,$(wildcard cli/*.c cli/*/*.c))
 FORMATS = $(wildcard formats/*.c)
 OBJECTS = build/obj/lmc.o $(patsubst cli/%.c,build/obj/%.o,$(SOURCES)) \
@@ -109,7 +109,7 @@ build/liblmc.so: examples/liblmc.c lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) -fPIC -shared examples/liblmc.c -o $@ $(LDFLAGS)
 
-# lmc.h as a static library, with all that POSIX adds: what CMake's lmc::compiled is.
+# lmc.h as a static library, with all that POSIX adds, as CMake's lmc::compiled.
 LIBRARY_FLAGS = -DLMC_PTHREADS -DLMC_POSIX
 build/liblmc.a: lmc.h
 	@mkdir -p build/library
@@ -120,8 +120,8 @@ build/liblmc.a: lmc.h
 	@rm -f $@
 	$(call say,AR $@)$(AR) rcs $@ build/library/lmc.o
 
-# The same as a shared library. Its soname has the number that changes when programs have to be
-# compiled again (docs/releasing.md): tests/abi.txt is what holds.
+# The same as a shared library. The number in its soname changes only when programs must be
+# compiled again (docs/releasing.md). tests/abi.txt lists the ABI.
 build/liblmc.so.1: build/liblmc.a
 	$(call say,LD $@)$(CC) $(CFLAGS) -shared -Wl,-soname,liblmc.so.1 build/library/lmc.o -o $@ \
 	    $(LDFLAGS) -pthread
@@ -142,7 +142,7 @@ build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
 	    python/src/*.c $(FORMATS) build/python/lmc.o -o $@ $(LDFLAGS) -pthread -ldl
 
-# Stand-ins for the driver and NVRTC, which run the kernels of src/gpu/decode.cu on the CPU.
+# Replacements of CUDA's driver and NVRTC, which run the kernels of src/gpu/decode.cu on the CPU.
 gpu-stand-ins: build/gpu/libcuda.so.1 build/gpu/libnvrtc.so.12
 build/gpu/libcuda.so.1: FAKE_FLAGS = tests/gpu/cuda_on_cpu.cpp
 build/gpu/libnvrtc.so.12: FAKE_FLAGS = -DFAKE_NVRTC
@@ -152,7 +152,7 @@ build/gpu/lib%: tests/gpu/fake_cuda.cpp tests/gpu/cuda_on_cpu.cpp tests/gpu/cuda
 	$(call say,CXX $@)$(CXX) -std=c++20 -O1 -w -Itests/gpu -fPIC -shared -Wl,-soname,$(@F) $< \
 	    $(FAKE_FLAGS) -o $@.new && mv $@.new $@
 
-# What bench/gpu.py runs where there is a GPU: made here, taken there.
+# Files that bench/gpu.py needs on a machine with a GPU; they are built on this machine.
 gpu-check: build/python build/gpu-check/blocks build/gpu-check/plan build/gpu-check/test_kernel
 build/gpu-check/blocks: tests/blocks.py $(wildcard spec/*.py) spec/vectors/manifest.json
 	@mkdir -p $(@D)
@@ -186,7 +186,7 @@ build/bench: bench/bench.c bench/measure.h bench/data.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) $(LEVELS) bench/bench.c -o $@ $(LDFLAGS) -lm -pthread
 
-# Programs that include parts of others
+# Programs that include sources of other programs.
 MEASURED = $(call say,CC $@)$(COMPILE) -Wno-unused-function -Wno-unused-variable
 
 build/levels: bench/levels.c bench/measure.h bench/data.h tests/t_data.h lmc.h
@@ -211,14 +211,14 @@ build/delta: bench/delta.c bench/measure.h bench/data.h bench/front.h tests/t_da
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) bench/delta.c -o $@ $(LDFLAGS) -lzstd -lm
 
-# Other codecs for bench/peers.py; huff0 lies hidden in the static libzstd, whose code may be linked
-# into a shared object only if bound there.
+# Other codecs for bench/peers.py. huff0 is only in the static libzstd, whose code can be linked
+# into a shared object only with -Bsymbolic.
 build/peers.so: bench/peers.c bench/front.h tests/t_data.h lmc.h
 	@mkdir -p build
 	$(call say,CC $@)$(COMPILE) $(LEVELS) -fPIC -shared bench/peers.c -o $@ $(LDFLAGS) -Wl,-Bsymbolic \
 	    -l:libzstd.a -llz4 -lm
 
-# Steps that install come first, so these targets build in a make of their own.
+# Packages are installed first, so these targets build with a second make.
 demo:
 	tests/install build
 	$(MAKE) build/lmc
@@ -319,7 +319,7 @@ install-shared: build/liblmc.so.1
 	install -m 644 build/liblmc.so.1 $(DESTDIR)$(LIBDIR)/
 	ln -sf liblmc.so.1 $(DESTDIR)$(LIBDIR)/liblmc.so
 
-# Files only: a directory may have been there before.
+# Files only: the directories may have existed before.
 INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS))) \
     $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \

@@ -149,9 +149,9 @@
 
 /* -- public API --
  *
- * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
- * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
- * 1. LMC_REALLOC gets alloc_user.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
+ * passed to LMC_REALLOC.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
@@ -160,11 +160,11 @@
  * LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
- * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
- * same time, and call functions without an object at any time.
+ * this object uses as base or lender. Threads may share a pool or a quantizer, use different
+ * objects at once, and call functions without an object at any time.
  *
- * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
- * works with the shared library of any other 1.x:
+ * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
+ * program works with the shared library of any other 1.x:
  *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
@@ -173,10 +173,10 @@
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member replaces a reserved word. Zero means its
- *   reserved words        default, or that the library does not know the member. The library sets
- *                         reserved words to zero. It refuses to write a file or tensor in which
- *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   structs with          keep their size. A new member replaces a reserved word. Zero is the
+ *   reserved words        member's default, or means that the library does not know the member. The
+ *                         library sets reserved words to zero. It refuses to write a file or tensor
+ *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
  *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -193,8 +193,8 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
- * compiled with another lmc.h. */
+/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
+ * with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -324,11 +324,12 @@ typedef struct lmc_source {
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
  * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong one.
+ * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
+ * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -469,8 +470,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
-     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
-     * give the same quantizer or that log2_block. */
+     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
+     * decode, give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -490,7 +491,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if it is larger or options are illegal. */
+/* Largest encoded size of a tensor; SIZE_MAX if that is larger, or if options are illegal. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
 /* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
  * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
@@ -521,8 +522,8 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * is coded against another snapshot, its base.
  *
  * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
- * escape strings before you print them. A stream that claims to have read more than it was asked
- * for is LMC_ERR_READ. */
+ * escape strings before you print them. LMC_ERR_READ: a stream claims to have read more than it was
+ * asked for. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -552,9 +553,9 @@ typedef struct lmc_tensor {
     uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_tensor;
 
-/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
- * base, from `offset` on. Parts follow one another; bytes after the last part have no prediction.
- * Wrong parts only make the output larger. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against `size` bytes of a tensor or file of the base,
+ * from `offset` on. Parts follow one another; bytes after the last part have no prediction. Wrong
+ * parts only make the output larger. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; may be "". NULL: the first file
                          with a tensor of that name that is long enough */
@@ -563,9 +564,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
- * from. Its blocks then take almost no space. A wrong twin only makes the output larger. The twin's
- * bytes must have been written before, and must not have a twin themselves. */
+/* The twin of a tensor, or of a file without tensors: other bytes of the same snapshot, which it
+ * equals or is rounded from. Its blocks then take almost no space. A wrong twin only makes the
+ * output larger. The twin must have been written before, and must not have a twin itself. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -574,7 +575,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* if not NONE: of twice as many bytes, ties to even */
+    enum lmc_conversion conversion; /* if not NONE: rounds twice as many bytes, ties to even */
 } lmc_twin;
 /* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -671,13 +672,14 @@ typedef struct lmc_writer_options {
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
      * for each. Up to 4 MiB of them wait in memory. Add similar files one after another. Files that
      * are also in the base do not share, so the snapshot can be restored over its base
-     * (lmc_reader_can_restore_in_place). 2: these share too, and the snapshot cannot be. */
+     * (lmc_reader_can_restore_in_place). 2: these share, too; then restoring over the base is
+     * impossible. */
     int group_files;
     /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
-    /* For twins; or NULL. Reads bytes that were written earlier from the caller's copy (before or
+    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
      * after quantising). If it is set, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
@@ -772,7 +774,7 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    /* In place: bytes that an earlier attempt has written: checked, but not written again. */
+    /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
     uint64_t done_size;
     const lmc_base *base; /* of a delta; or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
@@ -799,8 +801,7 @@ typedef struct lmc_restore_options {
     /* Used instead of write(), for files with random access; or NULL. Several workers call it at
      * once, in any order, each with a decoded and checked block of the file that was begun last.
      * All calls return before end_file or read_back is called. Files that share blocks
-     * (group_files) still use write(), so write must not be NULL. Not with in_place. Else
-     * ARGUMENT. */
+     * (group_files) still use write(). ARGUMENT: write is NULL, or in_place is set. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
@@ -847,7 +848,7 @@ typedef struct lmc_reader lmc_reader;
 typedef struct lmc_reader_options {
     size_t struct_size;           /* as in lmc_block_options */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    uint64_t max_index_size;      /* as of lmc_restore_options */
+    uint64_t max_index_size;      /* as in lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
@@ -867,11 +868,11 @@ typedef struct lmc_reader_options {
 /* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
  * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
  * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
- * bytes, in each snapshot of a chain; with parallel_reads one call for each block. An LMC file of
- * more than 8,000 blocks takes one more call for a part of a tensor, or of a delta. Memory: the
- * index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked up;
- * while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be listed
- * without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
+ * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
+ * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
+ * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -893,8 +894,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A call
- * takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * files have that name. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A
+ * call takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
@@ -914,7 +915,7 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
 /* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
  * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
  * many small tensors have another order than in the base, a block of the base may be decoded for
- * each of them, and the factors of such deltas multiply: restore such a base to files first. */
+ * each of them. In a chain these factors multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
  * *value stay valid as long as the reader. */
@@ -994,8 +995,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
- * an unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
+ * unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1012,7 +1013,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
  * LMC__TRY. */
 
 #ifndef LMC_REALLOC
@@ -1082,7 +1083,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
-#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+#define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
  * them. */
 #ifdef LMC_NO_AVX512
@@ -1174,7 +1175,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, spec 2.2 to which rules of the format it belongs.
+ * for a caller, and spec 2.2 which rules of the format it stands for.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -1398,9 +1399,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
- * memory. */
-#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+/* Trees and masks. Depth times nesting bounds a decoder's recursion and memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code; depth of a tree (spec 6.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
@@ -2904,7 +2904,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
  * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
@@ -7662,7 +7662,7 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -8420,8 +8420,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
- * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
- * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
+ * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -8725,8 +8725,8 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
  * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting, and one for each node on the path whose mask fits in the output only when it is
- * nested. */
+ * nesting. It takes one more for each node on the path whose mask fits in the output only when it
+ * is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -8778,7 +8778,7 @@ typedef struct lmc__encoder {
  *
  *     bits * (time that a bit is worth) + time
  *
- * where time is that of encoding and decoding together. So a level mainly is one number: the worth
+ * where time is that of encoding and decoding together. So a level is mainly one number: the worth
  * of a bit. Times come from tables, and are not measured, because bytes must not depend on the
  * machine. Unit: 1/1024 of a cycle, on a Zen 4 core with AVX2. */
 
@@ -8832,7 +8832,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
 
 /* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         salvage searches damaged files for it
+ *     0  sync B2         a mark, which salvage looks for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
@@ -8990,8 +8990,8 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *    order of their making. n_of[L] counts the nodes at depth L that have not been visited.
  *    Visiting a node removes one node of its depth and adds two children below.
  *
- * 3. The limit, as in libdeflate: if a node's children would be too deep, a leaf at the greatest
- *    depth above them that has one gets two children instead. The sum of 2^-length stays 1. There
+ * 3. The limit, as in libdeflate: if a node's children would be deeper than the limit, the deepest
+ *    leaf that is above the limit gets two children instead. The sum of 2^-length stays 1. There
  *    always is such a leaf: if all were at the limit, there would be 2^limit. The result is
  *    slightly longer than the best limited code.
  *
@@ -9203,8 +9203,8 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
  *
  * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
  * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
- * most 1/512 bit for each counted element, and 4 bits, a field of the header, for each symbol.
- * (Below, both sides are in 1/512 bits.) */
+ * most 1/512 bit for each counted element, plus 4 bits for each symbol, which are its field in the
+ * header. (Below, both sides are in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -9224,9 +9224,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* Returns the highest symbol of a short list that gets a code. All above it are escaped: each value
- * up to a few high ones would take 4 bits of the header. The bits for a limit are those of the
- * symbols up to it, and of the others as one escape, with 8 bits more for each. */
+/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. With a few
+ * very high symbols, each value below them would take 4 bits of the header. The bits for a limit
+ * are those of the symbols up to it, and of the others as an escape with 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */
@@ -9752,8 +9752,8 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At each node, the kernel
  * partition makes a mask, one bit for each element, and the lists of the elements that go left and
- * right. The mask is written; then both lists are written likewise. A child's n is a number of bits
- * in its parent's mask, so it is not stored.
+ * right. The mask is written; then both lists are written likewise. A child's n is the number of
+ * ones or zeros in its parent's mask, so it is not stored.
  *
  * The bytes of a mask in which one bit is rare can be compressed again. Then the mask is *nested*:
  * its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of that tree
@@ -9798,8 +9798,9 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* Writes the nested code of a mask of size bytes to `code`, which has room for size bytes. Returns
- * its size, or `size` if it would not be smaller. list and spare: lists of size. e->out is changed
- * meanwhile, because the mask may already be there, where it stays if the code is not smaller. */
+ * its size, or `size` if it would not be smaller. list and spare: lists of size. The mask may
+ * already be at e->out, and stays there if its code is not smaller: so e->out is set to `code`
+ * meanwhile. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -9957,10 +9958,10 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* Writes a node of e->scratch->trees[node.nesting]. list: ranks of its n elements, overwritten;
  * spare: a list of n.
  *
- * The cases of spec 6.2: no elements, or one symbol: no bytes; the escape: ranks are mapped back to
- * bytes; a flat node: bit planes; else a mask and two children. The partition writes the mask to
- * its place in the output. Only if it does not fit there, the mask is made on the stack: nested it
- * may fit. A child that is one symbol needs no list.
+ * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
+ * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
+ * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
+ * made on the stack: nested it may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
  * tree, so at most 15 n; for skewed lists little more than n. */
@@ -10324,7 +10325,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 /* Chooses whether and how to code a block against its prediction (spec 5.2), by a sample of both.
  *
  * An element is coded as its *residual*: its distance from the prediction, counted in floats or
- * integers. How large it is depends on the prediction's exponent, the *key*: weights change by
+ * integers. A residual's size depends on the prediction's exponent, the *key*: weights change by
  * similar absolute amounts, and small floats are closer to each other. So elements are sorted into
  * *classes*, ranges of the key, and each class has its own trees. The decoder has the prediction,
  * so it can compute each element's class.
@@ -10363,8 +10364,9 @@ typedef struct lmc__delta {
 
 /* More classes than lmc__effort says make deltas that are not sparse up to 2 % smaller, but each
  * class takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the
- * elements has changed; DEFAULT also if it saves 1/LMC__MORE_SAVING of the bits. In a sparse delta
- * each class must save 1/2048 of the bits, or 1/256 if the delta takes more than n / 16 bits. */
+ * elements has changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it
+ * saves 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits,
+ * or 1/256 if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -10937,8 +10939,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                             NULL);
     else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
-        g.lists.row[0][p] = e->out + p * n; /* written to their place in the payload; there */
-    e->out += n_natural * n;                /* are no masks then */
+        g.lists.row[0][p] = e->out + p * n; /* their place in the payload: as such a delta is */
+    e->out += n_natural * n;                /* not sparse, there are no masks before them */
     if (!lmc__push_classes(e, &g)) return 0;
     if (g.is_listed)
         e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,
@@ -10960,8 +10962,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* == codec/put_block.h ========================================================================= */
 
-/* Encodes a block: as planes, as a delta against its prediction, or stored. It takes the smallest
- * way, as far as estimates can tell.
+/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the smallest
+ * form, as far as estimates can tell.
  *
  * A program may change the elements while they are encoded (CONTRACT in lmc.h). The output must
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
@@ -11298,8 +11300,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -11368,9 +11370,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
- * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
- * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
+ * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
+ * root->mask is NULL. If *root already has another tree's root, that is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -11635,8 +11637,8 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
- * code. */
+ * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
+ * has only one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -12257,7 +12259,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   the last two, if predicted    BASE_WRONG
+ *   if predicted, the last two    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -12630,7 +12632,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
+ * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -12660,8 +12662,8 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 }
 #endif
 
-/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
- * how it was fitted. */
+/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
+ * depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -12683,7 +12685,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 }
 
 /* All blocks stored, and as small as without the prediction, which may be useless
- * (lmc__is_useless). It is also the room for all slots (encode_tensor.h). */
+ * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -12758,8 +12760,8 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
- *                       Else a wave's slots begin behind the packed blocks. It has as many blocks
- *                       as dst has room for, and is packed before the next wave begins.
+ *                       Else a wave's slots begin behind the packed blocks. The wave has as many
+ *                       blocks as dst has room for, and is packed before the next wave begins.
  *
  * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
  * together, so block i is never packed above its slot, and a packed wave ends at or below the next
@@ -12925,8 +12927,8 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
- * first on are read. Blocks before the range are skipped after their header was checked.
+/* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
+ * from the first on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
@@ -12971,8 +12973,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say. The workspace is too small then, which must be found
- * before a worker uses it. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. That must
+ * be found before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -13001,7 +13003,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
@@ -13145,8 +13147,9 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
  * of 256 KiB, and names and dtypes.
  *
- *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
- *     size % 64 bytes size number of bytes so far
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes after these blocks: size % 64 bytes
+ *     size    number of bytes so far
  *
  * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
@@ -13325,10 +13328,10 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
  * tensor:
  *
- *     tensors   |------- A ---------------|  gap |--- B ---|
- *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     tensors   |------- A ---------------|  gap  |--- B --|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
- *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,

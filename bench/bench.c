@@ -5,15 +5,15 @@
  *
  * Parts, in this order; the default is all: kernels, codec, blocks, huge, sparse, threads. Data
  * sets: synthetic ones of N MB (default 256; MB are 10^6 bytes), then the FILEs: tensor data of
- * safetensors files whose name says the dtype, as in model.bf16.safetensors; files of one name (the
- * steps of a series) are joined, and repeated until they fill N MB, so that they stand beside the
- * synthetic ones and not in a cache: blocks are coded alone, so the repetition changes no size.
+ * safetensors files whose name says the dtype, as in model.bf16.safetensors. Files of one name (the
+ * steps of a series) are joined, and repeated until they fill N MB, more than a cache. Blocks are
+ * coded alone, so repetition changes no size.
  *
  * Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the same buffer and
  * each tier's encoder and decoder take turns; medians are shown, in GB (10^9 bytes) of original
- * data per second. Cycles are ticks of the time stamp counter, which runs at one rate whatever the
- * core's clock does; "-" where there is none. Whatever is measured is compared: decoded data with
- * the original, a kernel's output with the scalar one's. Markdown to stdout, JSON to FILE. */
+ * data per second. Cycles are ticks of the time stamp counter, which has a constant rate,
+ * independent of the core's clock; "-" without a counter. All results are compared with the
+ * original, or with the scalar kernel's. Markdown to stdout, JSON to FILE. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +35,7 @@ static uint64_t ticks(void)
 #endif
 }
 
-/* Ticks per second, over a twentieth of one; 0 without a counter. */
+/* Ticks per second, measured over a twentieth of a second; 0 without a counter. */
 static double tick_rate(void)
 {
     static double rate = -1;
@@ -64,9 +64,9 @@ static const char *cycles(double gb_s)
 static double json_cycles(double gb_s) { return tick_rate() / (gb_s * 1e9); } /* 0: unknown */
 
 /* == kernels ====================================
- * Each works on one block of bf16 weights (or fp32), so all it touches lies in L2. A new kernel is
- * a function and a line in the table. A function returns how many bytes it handled, and adds what
- * it wrote to a checksum if one is wanted. */
+ * Each works on one block of bf16 (or fp32) weights, so all its data is in L2. A new kernel needs a
+ * function and a line in the table. A function returns how many bytes it handled; its output is
+ * added to sum, if that is not NULL. */
 
 #define KERNEL_N 65536u
 
@@ -81,7 +81,7 @@ static struct fixture {
     uint8_t left[KERNEL_N + LMC__PAD], right[KERNEL_N + LMC__PAD], mask[KERNEL_N / 8 + LMC__PAD];
     /* by depth: ranks modulo 2^depth */
     uint8_t small[5][KERNEL_N + LMC__PAD];
-    uint8_t bits[5][KERNEL_N]; /* those, flattened */
+    uint8_t bits[5][KERNEL_N]; /* these, flattened */
     uint8_t table[256], split;
     uint8_t out_rows[4][KERNEL_N + LMC__PAD];
 } fix;
@@ -96,7 +96,7 @@ static size_t run_memcpy(const lmc__kernels *k, checksum *sum)
 {
     (void)k;
     memcpy(fix.out, fix.bf16, sizeof fix.bf16);
-    __asm__ volatile("" : : "r"(fix.out) : "memory"); /* or it would be left out */
+    __asm__ volatile("" : : "r"(fix.out) : "memory"); /* else the compiler could remove the call */
     wrote(sum, fix.out, sizeof fix.bf16);
     return sizeof fix.bf16;
 }
@@ -158,8 +158,8 @@ static size_t run_split_root_4(const lmc__kernels *k, checksum *sum)
     return split_root(k, sum, fix.fp32, 4);
 }
 
-/* with_root: the top plane is merged of two lists of ranks, else taken as it is. It is not what
- * split_root would give: only its use counts. */
+/* with_root: the top plane is merged from two lists of ranks; else it is used directly. Its bytes
+ * are not those of split_root, but the work is the same. */
 static size_t join_root(const lmc__kernels *k, checksum *sum, unsigned width, int with_root)
 {
     const lmc__streaming off = {0, NULL, 0, NULL};
@@ -358,7 +358,7 @@ static void measure_kernels(void)
         for (rep = -1; rep < n_reps; rep++)
             for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
                 const lmc__kernels *k = lmc__find_kernels((enum lmc_tier)tier);
-                /* a millisecond or more */
+                /* for a millisecond or more */
                 const size_t loops = 1 + 8000000 * (size_t)(tier == LMC_TIER_SCALAR ? 1 : 4) / size;
                 checksum sum = 0;
                 double start;
@@ -392,8 +392,8 @@ static void measure_kernels(void)
 
 /* == whole codec ==================================== */
 
-/* The Makefile defines BENCH_LEVELS if the library has levels. Beyond the default they are measured
- * on the best tier; "fast" on the others that have vectors, too. */
+/* The Makefile defines BENCH_LEVELS if the library has levels. Levels other than the default are
+ * measured on the best tier; "fast" also on other vector tiers. */
 #ifdef BENCH_LEVELS
 static const char *const level_names[] = {"default", "fast", "max", "archive"};
 static void set_level(lmc_tensor_options *options, size_t level)
@@ -413,8 +413,8 @@ static int wanted_level(size_t level, int tier)
            (level == 0 || tier == best_tier() || (level == 1 && tier != LMC_TIER_SCALAR));
 }
 
-/* One row for each tier and level. Small data is coded several times per sample, for a sample of a
- * hundredth of a second or more. */
+/* One row for each tier and level. Small data is coded several times for each sample, so that a
+ * sample takes at least 10 ms. */
 static void measure_codec(const char *part, const char *name, const uint8_t *src, size_t size,
                           enum lmc_dtype dtype, unsigned log2_block)
 {
@@ -475,7 +475,8 @@ static void measure_codec(const char *part, const char *name, const uint8_t *src
             }
     }
     copy = gb / median(copy_times);
-    /* of blocks of the default size, so that other sizes and levels compare with the same floor */
+    /* with blocks of the default size, so that other sizes and levels are compared with the same
+     * bound */
     entropy =
         100.0 * t_entropy(src, size, dtype, (size_t)65536 * lmc_dtype_width(dtype)) / (double)size;
     for (tier = first_tier; tier < LMC_TIER_COUNT; tier++)
@@ -559,7 +560,7 @@ static void measure_huge(size_t size)
 }
 
 /* Deltas in which few elements have changed: decoded to another place, and applied in place, both
- * with both checksums, beside memcpy of the restored bytes. One row for each tier. */
+ * with both checksums, and compared with memcpy of the restored bytes. One row for each tier. */
 static void measure_sparse(size_t size)
 {
     static const unsigned per_million[] = {1000, 3000, 10000, 15000};
@@ -670,7 +671,7 @@ static enum lmc_dtype file_dtype(const char *path)
     return LMC_AUTO;
 }
 
-/* The files of one name as one data set, repeated until it has size bytes. */
+/* Measures the files of one name as one data set, repeated until it has size bytes. */
 static void measure_files(char **paths, int n, size_t size)
 {
     uint8_t *src = allocate(size);
@@ -697,8 +698,8 @@ static void measure_files(char **paths, int n, size_t size)
 }
 
 /* == threads ====================================
- * A pool whose threads yield while they wait, and never sleep: what is measured is the codec, not
- * the time to wake up. */
+ * A pool whose threads yield while they wait, and never sleep, so that the time to wake them is not
+ * measured. */
 
 #define MAX_THREADS 16u
 
@@ -708,11 +709,11 @@ static struct pool {
     pthread_mutex_t lock; /* of all below */
     lmc_task task;
     void *arg;
-    size_t n_tasks, next, n_running; /* n_running: tasks, taken or not, that have not returned */
+    size_t n_tasks, next, n_running; /* n_running: tasks that have not returned yet */
     int quit;
 } pool;
 
-/* Takes a task and runs it; 0 if there was none. */
+/* Takes a task and runs it; returns 0 if there was none. */
 static int pool_step(unsigned worker)
 {
     lmc_task task = NULL;
@@ -907,7 +908,7 @@ int main(int argc, char **argv)
                         " [--json FILE] [FILE...]\n");
         return 2;
     }
-    (void)best_tier(); /* says if there is no such tier */
+    (void)best_tier(); /* fails if there is no such tier */
     if (json != NULL) fprintf(json, "[");
     if (strstr(parts, "kernels") != NULL) {
         printf("\n### Kernels\n\nOne block of %u elements, N(0, 0.02), everything in L2; medians "

@@ -1,4 +1,4 @@
-/* Old lmc.h against new, in one process: bench/compare builds and runs it.
+/* Compares an old and a new lmc.h in one process; bench/compare builds and runs it.
  *
  *   compare OLD.so NEW.so [--pairs N] [--tier NAME] [--only TEXT] [--parts LIST] [--series DIR]
  *           [--files OLD:NEW,OLD:NEW ...] [--bytes-differ 1]
@@ -7,15 +7,15 @@
  *
  * Both objects are this file compiled with -DCOMPARE_SIDE=1 and the bench/bench.c of the version,
  * and both work on the same memory. Each row is run for slices of some milliseconds, old, new, new,
- * old, and so on; shown is the median over the pairs of the old time by the new one (above 1: the
- * new one is faster) and its quartiles. What other programs do to a shared machine lasts longer
- * than a slice, so it meets both. A row that seems slower by more than 2 % is measured again, with
- * three times as many pairs; that counts. What differs by chance shows when a version is compared
- * with itself. Both must encode to the same bytes; unless --bytes-differ, by which each version
- * decodes its own, and rows show both sizes. --files: more pairs for the part delta, of bf16. */
+ * old, and so on; the output is the median over the pairs of the old time by the new time (above 1:
+ * the new version is faster), and the quartiles. Disturbances by other programs last longer than a
+ * slice, so they affect both. A row that seems slower by more than 2 % is measured again, with
+ * three times as many pairs; this result counts. To see chance differences, compare a version with
+ * itself. Both must encode to the same bytes. With --bytes-differ each version decodes its own, and
+ * rows show both sizes. --files: more bf16 pairs for the part delta. */
 #if defined(COMPARE_SIDE)
 #define main bench_main
-#define fix (*fix) /* a pointer to what bench.c has as a static struct */
+#define fix (*fix) /* a pointer; in bench.c it is a static struct */
 #include BENCH_C
 #undef main
 #undef fix
@@ -32,7 +32,7 @@ const char *compare_kernel_name(size_t row)
 }
 void compare_prepare_kernels(int tier)
 {
-    huge_pages = 1; /* or it would count which pages a version happened to get */
+    huge_pages = 1; /* else the kind of pages that a version got would count */
     if (fix == NULL) fix = (struct fixture *)(void *)allocate(sizeof *fix);
     kernels = lmc__find_kernels((enum lmc_tier)tier); /* slow in virtual machines */
     prepare_kernels();
@@ -50,9 +50,9 @@ size_t compare_run_kernel(size_t row) { return kernel_rows[row].run(kernels, NUL
 
 enum { OLD, NEW, N_SIDES };
 
-/* A version of the library. Both are called by the declarations of the new header: structs of the
- * public API must be the same. Before 1.0 options had no struct_size in front: what is behind it
- * was the same. And one function decoded ranges and whole tensors. */
+/* A version of the library. Both are called by the declarations of the new header, so structs of
+ * the public API must be the same. Before 1.0 options had no struct_size in front, but the same
+ * members behind it; and one function decoded ranges and whole tensors. */
 static struct side {
     const char *(*kernel_name)(size_t row);
     void (*prepare_kernels)(int tier);
@@ -68,7 +68,7 @@ static struct side {
     lmc_quantizer *fitted[2]; /* second moment, first */
 } sides[N_SIDES];
 
-/* old: what lmc.h 0.5 called it */
+/* old: its name in lmc.h 0.5 */
 static void load(void *function, void *object, const char *name, const char *old)
 {
     void *symbol = dlsym(object, name);
@@ -95,8 +95,8 @@ static void open_side(struct side *side, const char *path)
 
 /* == pairs ==================================== */
 
-/* run: once, by that side; returns the bytes that speeds count. start: not timed, before each
- * slice, which is one run then; may be NULL. */
+/* run: one run by that side; returns the bytes for the speed. start: called before each slice, not
+ * timed, and a slice is then one run; may be NULL. */
 struct row {
     const char *part, *data, *what;
     size_t (*run)(const struct side *side, const void *arg);
@@ -209,7 +209,7 @@ static void check(enum lmc_status status)
     if (status != LMC_OK) fail("LMC: ", lmc_status_text(status));
 }
 
-/* As that side has them. */
+/* The options as that side has them. */
 static const void *options_of(const struct side *side, const void *options)
 {
     return (const uint8_t *)options + (side->decode ? 0 : sizeof(size_t));
@@ -244,7 +244,7 @@ static size_t decode(const struct side *side, const void *arg)
     return decode_with(side, array, &array->options);
 }
 
-/* Decoding over the prediction. */
+/* Prepares decoding over the prediction. */
 static void start_apply(const void *arg)
 {
     const struct array *const array = (const struct array *)arg;
@@ -287,7 +287,7 @@ static void compare_array(const char *part, const char *data, struct array *arra
         compare(&rows[2], tier, level);
 }
 
-/* On each tier, and the higher level on the best one. */
+/* Compares each tier, and the higher level on the best tier. */
 static void compare_tiers(const char *part, const char *data, const uint8_t *src, size_t size,
                           enum lmc_dtype dtype, const uint8_t *prediction)
 {
@@ -463,10 +463,10 @@ static void compare_moments(void)
                 quantise(&sides[OLD], &m);
                 m.array.options.quantizer = sides[OLD].fitted[m.which];
                 m.array.enc_size[OLD] = encode_to(&sides[OLD], &m.array, enc[OLD]);
-                m.array.options.quantizer = sides[NEW].fitted[m.which]; /* each knows its own */
+                m.array.options.quantizer = sides[NEW].fitted[m.which]; /* each side has its own */
                 m.array.enc_size[NEW] = encode_to(&sides[NEW], &m.array, enc[NEW]);
                 m.array.options.quantizer = NULL;
-                m.array.options.log2_block = 18; /* of quantised blocks */
+                m.array.options.log2_block = 18; /* the size of quantised blocks */
                 if (!bytes_differ && memcmp(enc[OLD], enc[NEW], m.array.enc_size[OLD]) != 0)
                     fail("the bytes differ: ", name);
                 compare(&rows[1], tier, "");

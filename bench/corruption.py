@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""What a codec makes of damaged files: real tensors, packed, damaged in random ways, decoded.
+"""How codecs handle damaged files: real tensors are packed, damaged in random ways, and decoded.
 
   corruption.py [--trials N] [--peer-trials N] [--seed N] [--only NAME] [--state FILE] [DIRECTORY]
                                                         markdown to stdout; exit 1 if LMC let any damage through
 
-With --state, what was counted is kept in FILE every few hundred trials, and the same command goes on from there.
+With --state, counts are stored in FILE every few hundred trials, and the same command continues from them.
 
-DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. LMC gets the files as the command packs them (build/lmc): alone,
-against a base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn alike:
+DIRECTORY (default ../shared/data) has models/ and series/ of safetensors files. For LMC the command (build/lmc) packs the files: alone, against a
+base, at level max, quantised; the other codecs get the bytes of the same tensors. All get the same kinds of damage, drawn in the same way:
 
   bits        1 to 8 bits flipped, anywhere
   truncated   cut off anywhere
   spliced     a piece of 1 byte to 64 KiB overwritten with, replaced by, or followed by a piece of this or of another packed file
   swapped     two pieces exchanged; of an LMC file, half of the time, two blocks (of any sizes)
-  moved       (LMC only) a block of another packed file in place of one
-  wrong base  (deltas only) another snapshot, or bytes that differ from those whose fingerprint the base claims: 1 to 8 bits flipped
-  the others  (LMC only) what disks, file systems and tools that mix up two versions of a file do, by blocks, sectors of 512 bytes, pages of 4 KiB, and in
-              BLKS and the index, whose CRCs are made right again then. The donor is a file of the same tensors at another step: see class Mixed
+  moved       (LMC only) a block of another packed file replaces a block
+  wrong base  (deltas only) another snapshot, or a base with 1 to 8 flipped bits that claims its fingerprint
+  the others  (LMC only) faults of disks, file systems and tools that mix two versions of a file: by blocks, sectors of 512 bytes, pages of 4 KiB, and
+  in BLKS and the index with repaired CRCs. The donor is a file of the same tensors at another step: see class Mixed
 
-and what comes of it is counted: harmless (all bytes right), detected (an error), silent (success, other bytes), crashed, hung (20 s without an
-answer, twice). Detected late, which only a stream can be: wrong bytes were handed out before the error, so who keeps what a stream gave must wait for its
-end, as the command does. A codec runs in a process of its own, so that a crash is one trial. LMC is called through build/liblmc.so."""
+and results are counted: harmless (all bytes right), detected (an error), silent (success, other bytes), crashed, hung (20 s without an answer,
+twice). Detected late, only in a stream: wrong bytes were delivered before the error, so a caller must not use them before the end, as the command
+does. A codec runs in its own process, so that a crash is one trial. LMC is called through build/liblmc.so."""
 import argparse, ctypes, json, multiprocessing, os, random, shutil, struct, subprocess, sys, tempfile
 import numpy as np
 
@@ -62,7 +62,7 @@ def swap(rng, data, blocks):
 
 
 def move(rng, data, blocks, others):
-    """A whole block of another file, where one of the same number stands if there is one."""
+    """A whole block of another file, in place of one with the same number, if there is one."""
     other, other_blocks = rng.choice(others)
     i = rng.randrange(min(len(blocks), len(other_blocks))) if rng.random() < 0.5 else rng.randrange(len(blocks))
     j = i if i < len(other_blocks) and rng.random() < 0.7 else rng.randrange(len(other_blocks))
@@ -78,8 +78,8 @@ READ = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c
 
 
 class Mixed:
-    """20 kinds of damage by a file and its donor. Each method gets a bytearray, which it may change, and returns what it makes of it. Kinds with
-    'forged' make the CRCs of BLKS and of the index right again: then nothing but what is compared with it tells."""
+    """20 kinds of damage by a file and its donor. Each method gets a bytearray, which it may change, and returns the result. Kinds with 'forged'
+    repair the CRCs of BLKS and of the index: then only comparisons with other data find the damage."""
     SECTOR, PAGE = 512, 4096
 
     def __init__(self, crc, rng, packed, donor):
@@ -96,7 +96,7 @@ class Mixed:
     # blocks
 
     def put(self, data, pieces):
-        """The file with other bytes in place of its blocks: number -> bytes."""
+        """The file with some blocks replaced; pieces: number -> bytes."""
         out, at = bytearray(), 0
         for i in sorted(pieces):
             out += data[at:self.blocks[i][0]] + pieces[i]
@@ -190,13 +190,13 @@ class Mixed:
 
     @staticmethod
     def index_of(data):
-        """Where its body begins, and ends."""
+        """The beginning and end of the index's body."""
         at, size = struct.unpack_from("<QQ", data, len(data) - 40)
         return at + 20, at + size
 
     @classmethod
     def rows_of(cls, data, n_blocks):
-        """Where the body of BLKS begins, and ends."""
+        """The beginning and end of BLKS's body."""
         end = cls.index_of(data)[0] - 20
         return end - 8 * n_blocks, end
 
@@ -208,7 +208,7 @@ class Mixed:
     def rows(self, data): return list(range(*self.rows_of(data, len(self.blocks)), 8))
 
     def fingerprints(self, data):
-        """Of the one file: behind its section and its CRC."""
+        """The place of the fingerprints of the only file: behind its section and its CRC."""
         at = self.index_of(data)[0] + 88 + 4
         while data[at] > 127: at += 1  # Stored_Size
         at, size, shift = at + 1, 0, 0
@@ -220,7 +220,7 @@ class Mixed:
         return [at + 16 * i for i in range(n)]
 
     def turn(self, data, places, size, n):
-        """Rotates n neighbours among the fields at those places."""
+        """Rotates n neighbours among the fields at these places."""
         first = self.rng.randrange(len(places) - n + 1) if len(places) > n else 0
         chosen = places[first:first + n]
         fields = [data[p:p + size] for p in chosen]
@@ -240,7 +240,7 @@ class Mixed:
         return self.turn(data, places, 16, self.rng.randint(1, len(places)))
 
     def mix_forged_blocks_of_the_donor(self, data):
-        """Blocks of the donor, and the rows of BLKS made right for them; where sizes differ, only BLKS has the donor's."""
+        """Blocks of the donor, with right rows of BLKS; if sizes differ, only BLKS has the donor's."""
         places = self.rows(data)
         for i in self.rng.sample(range(self.n_common), self.rng.randint(1, self.n_common)):
             block = self.donor_block(i)
@@ -250,7 +250,7 @@ class Mixed:
         return self.repair(data)
 
     def mix_index_of_the_donor(self, data):
-        """And its BLKS, right behind the blocks, with a trailer that fits."""
+        """The donor's index and BLKS, directly behind the blocks, with a matching trailer."""
         start, donor_start = self.rows_of(data, len(self.blocks))[0] - 20, self.rows_of(self.donor, len(self.donor_blocks))[0] - 20
         index, donor_end = self.index_of(self.donor)
         out = data[:start] + self.donor[donor_start:donor_end]
@@ -322,7 +322,7 @@ class Packed:
         self.donor = Packed(name, donor, base, other_base) if donor else None
 
     def find_blocks(self, c):
-        """Where its blocks are: the header of each tells by its CRC whether it stands there."""
+        """Finds the blocks; a header's CRC tells whether a block is there."""
         self.blocks, at, block = [], 0, 0
         view = ctypes.create_string_buffer(self.data, len(self.data))
         info = BlockInfo()
@@ -340,13 +340,13 @@ class Packed:
 
 
 class LMC:
-    """Restored as a stream, everything checked; or by the reader, which checks what it reads."""
+    """LMC: restored as a stream, with all checks; or by the reader, which checks what it reads."""
 
     def __init__(self, all_packed, by_reader):
         self.c, self.all, self.by_reader = load_library(), all_packed, by_reader
         for packed in self.all + [p.donor for p in self.all]:
             packed.find_blocks(self.c)
-        self.open = {}  # readers of bases, and what they read from
+        self.open = {}  # readers of bases, and their sources
         for packed in self.all + [p.donor for p in self.all]:
             status, packed.files, _ = self.restore(packed, bytearray(packed.data), None)
             assert status == 0, "%s: status %d before any damage" % (packed.name, status)
@@ -364,7 +364,7 @@ class LMC:
         return self.open[id(data)][0]
 
     def liar(self, rng, data):
-        """A base that claims its fingerprint, and has flipped bits in what it reads: in every read, so that all that is used is damaged."""
+        """A base that claims the right fingerprint, but flips bits in every read, so that all used bytes are damaged."""
         true = self.base_of(data)
 
         def read(user, number, offset, dst, size):
@@ -378,7 +378,7 @@ class LMC:
         return base
 
     def restore(self, packed, data, base):
-        """Status, bytes, and whether wrong ones came along."""
+        """Status, bytes, and whether wrong bytes were delivered."""
         got, wrong = bytearray(), False
 
         def write(user, source, size):
@@ -407,7 +407,7 @@ class LMC:
         return status, bytes(got), wrong
 
     def read(self, packed, data, base):
-        """Status and bytes of the reader; None where there are other files than there were."""
+        """Status and bytes of the reader; None if the files are not the original ones."""
         buffer = (ctypes.c_uint8 * max(1, len(data))).from_buffer(data if data else bytearray(1))
         memory = Memory(ctypes.addressof(buffer), len(data), len(data), 0, None)
         source, reader, options = self.c.lmc_memory_source(ctypes.byref(memory)), ctypes.c_void_p(), ReaderOptions(ctypes.sizeof(ReaderOptions))
@@ -443,17 +443,17 @@ class LMC:
         elif rng.random() < 0.5: base = self.base_of(packed.other_base)
         else: base = self.liar(rng, packed.base)
         data = bytearray(data)
-        if self.by_reader:  # by the donor's index it may read the donor's files: all of another file, and right
+        if self.by_reader:  # with the donor's index it may read the donor's files, completely and right
             status, got = self.read(packed, data, base)
             return "detected" if status else "harmless" if got in (packed.files, packed.donor.files) else "silent"
         status, got, wrong = self.restore(packed, data, base)
         if status: return "detected, late" if wrong else "detected"
         if data == packed.donor.data: return "harmless" if got == packed.donor.files else "silent"
-        # it checks everything, so it is to succeed only with the very file (a base that is not read is none)
+        # it checks everything, so it must succeed only with the unchanged file (a base that is not read does not count)
         return "harmless" if got == packed.files and data == packed.data else "silent"
 
 
-# -- others: pack(array), unpack(bytes) in a class each, with the dtype and size known from elsewhere --
+# -- others: a class each, with pack(array) and unpack(bytes); dtype and size are known --
 
 class Zstd:
     def __init__(self, checksum):
@@ -491,7 +491,7 @@ class Peer:
         return "harmless" if same else "silent"
 
 
-# -- trials, in a process of their own --
+# -- trials, in their own process --
 
 def serve(make, connection):
     os.nice(5)
@@ -540,8 +540,8 @@ class Worker:
 
 
 def choose(kinds, i, trials):
-    """The file and the kind of trial i. kinds: those of each file. Many trials go through all files, then to the next kind; few, which would end before the
-    last kinds, through all kinds, each time with another file."""
+    """The file and the kind of trial i; kinds: for each file. Many trials go through all files, then to the next kind. Few trials, which would end
+    before the last kind, go through all kinds, each with another file."""
     if trials >= sum(map(len, kinds)):
         number = i % len(kinds)
         return number, kinds[number][i // len(kinds) % len(kinds[number])]
@@ -559,7 +559,7 @@ def run(name, make, trials, seed, restart, state):
     for i in range(kept["done"], trials):
         number, kind = choose(worker.kinds, i, trials)
         outcome = worker.trial(number, kind, seed + i)
-        if outcome == "hung":  # what hangs does so again; the first time the machine may have stopped us
+        if outcome == "hung":  # a real hang repeats; the first time the machine may have stopped us
             outcome = worker.trial(number, kind, seed + i)
             if outcome != "hung": kept.setdefault("hung once", []).append("file %d, %s, seed %d" % (number, kind, seed + i))
         counts.setdefault(kind, dict.fromkeys(OUTCOMES, 0))[outcome] += 1
@@ -579,7 +579,7 @@ def run(name, make, trials, seed, restart, state):
 
 
 class State:
-    """What was counted, in a file if there is one."""
+    """The counts, stored in a file if one is given."""
 
     def __init__(self, path):
         self.path, self.kept = path, {}
@@ -593,7 +593,7 @@ class State:
 
 
 def pack_files(directory, scratch):
-    """The packed files, and the arrays for the others."""
+    """Returns the packed files, and the arrays for other codecs."""
     def pack(name, source, *options):
         path = os.path.join(scratch, name)
         subprocess.run([os.path.join(ROOT, "build", "lmc"), "-q", "-k", "-f", *options, "-o", path, source], check=True)
@@ -611,7 +611,7 @@ def pack_files(directory, scratch):
     late = series("001950", "model.bf16.safetensors"), series("001951", "model.bf16.safetensors")
     late_base = content(pack("late-base.lmc", late[0]))
     def step(number, name, *options):
-        """The same tensors at another step, packed alike."""
+        """The same tensors at another step, packed in the same way."""
         return pack("donor-%s-%s%d.lmc" % (number, name, len(options)), series(number, name), *options)
 
     against, late_against = ("--base", os.path.join(scratch, "base.lmc")), ("--base", os.path.join(scratch, "late-base.lmc"))

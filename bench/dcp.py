@@ -1,12 +1,12 @@
 """PyTorch Distributed Checkpoint with no compression, ZStandard and LMC: the table of docs/dcp.md.
 
     python bench/dcp.py SERIES [--size MB] [--ranks N] [--runs N] [--dir DIRECTORY]
-    python bench/dcp.py SERIES --reshard ...      saved by --ranks, loaded by one rank, and by twice as many
+    python bench/dcp.py SERIES --reshard ...      saved by --ranks ranks, loaded by one rank, and by twice as many
 
 SERIES: a directory of training steps (step-001000/{model.bf16,master.f32,exp_avg.f32,exp_avg_sq.f32}.safetensors). The
-state is that of step 1000, repeated under other names up to the size; for deltas, step 1001 against it. Items are coded
-one by one, so that the repetition gains nothing. With several ranks each matrix is a DTensor, sharded by rows.
-Times are medians of --runs (of the extension and the delta: one run), of the slowest rank, without fsync.
+state is that of step 1000, repeated under other names up to the size; for deltas, step 1001 against it. Items are coded one by one, so repetition
+does not help. With several ranks each matrix is a DTensor, sharded by rows.
+Times are medians of --runs (one run for the extension and the delta), for the slowest rank, without fsync.
 """
 
 import argparse

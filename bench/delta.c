@@ -1,22 +1,22 @@
-/* In-process benchmark of deltas: LMC against xor, byte planes and zstd -1, and against bounds, on
- * pairs of snapshots.
+/* In-process benchmark of deltas: LMC, xor with byte planes and zstd -1, and bounds, on pairs of
+ * snapshots.
  *
  *   delta [--mb N] [--synthetic-mb N] [--reps N] [--tier NAME] [--only TEXT] [--json FILE] [SERIES]
  *
  * Pairs: bf16 weights, fp32 master weights and (sizes only) fp32 optimizer states of
  * SERIES/step-NNNNNN, and synthetic bf16 pairs of N MB (default 500; MB are 10^6 bytes; 0: none).
  *
- * Sizes are those of a pair as it is, as one array, all headers counted. For speeds a smaller pair
- * is repeated, old and new alike, until it has N MB (default 64), and coded as one array of that
- * size: its blocks hold what the pair's do, at other places; no coder here looks back as far as a
- * pair is long. Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the
- * new array and every coder take turns; medians of the thread's CPU time, in GB (10^9 bytes) of the
- * new array per second. Everything decoded is compared. Markdown to stdout, JSON to FILE.
+ * Sizes are those of an unchanged pair, as one array, with all headers. For speeds a smaller pair
+ * is repeated, old and new in the same way, until it has N MB (default 64), and coded as one array.
+ * Its blocks have the pair's data at other places; no coder here looks back as far as a pair is
+ * long. Buffers are mapped page-aligned and pre-faulted. In each repetition memcpy of the new array
+ * and every coder take turns; medians of the thread's CPU time, in GB (10^9 bytes) of the new array
+ * per second. Everything decoded is compared. Markdown to stdout, JSON to FILE.
  *
  * The bounds are order-0 entropies over the whole pair. "given the exponent": of the residual of
- * spec 5.1, given the key of the prediction (spec 5.2); of fp32 the sum over its byte
- * planes, as a million elements say nothing about how often each of 2^32 residuals is. "bitmask":
- * one bit for each element and the changed ones in full, as BitSnap packs them. */
+ * spec 5.1, given the key of the prediction (spec 5.2); for fp32 the sum over its byte planes,
+ * because a million elements are too few to estimate the frequencies of 2^32 residuals. "bitmask":
+ * one bit for each element, and the changed elements in full, like BitSnap. */
 #define _GNU_SOURCE
 #include <zstd.h>
 
@@ -26,7 +26,7 @@
 #include "data.h"
 #include "front.h"
 
-/* -- xor, byte planes and zstd -1: the usual way, done well --
+/* -- xor, byte planes and zstd -1: the usual way, well implemented --
  * Chunks of 2^20 elements: a word with the coded size (0: stored) for each plane, then the planes,
  * lowest first. xor and split of a part take place in the caches. */
 
@@ -130,7 +130,7 @@ static double entropy(const uint32_t *counts, size_t n_counts)
     return total > 0 ? bits + total * log2(total) : 0;
 }
 
-/* bf16: by whole elements; order_0_xor of fp32 is that of its planes, too. */
+/* For bf16 by whole elements; for fp32 order_0_xor, too, is that of its planes. */
 static struct bounds find_bounds(const uint8_t *src, const uint8_t *base, size_t size,
                                  unsigned width)
 {
@@ -208,8 +208,8 @@ static void close_buffers(void)
     release(buffers.ws, buffers.ws_size);
 }
 
-/* Everything here is one thread that waits for nothing: its own time leaves out what other programs
- * take of a shared machine. */
+/* There is one thread, which never waits. So its CPU time excludes the time of other programs on a
+ * shared machine. */
 static double cpu_time(void)
 {
     struct timespec t;
@@ -217,8 +217,8 @@ static double cpu_time(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is timed. Decoding over the prediction is how a delta is applied in place; not with xor and
- * zstd, nor without a prediction. */
+/* The timed work. APPLY: decoding over the prediction, as a delta is applied in place; not for xor
+ * and zstd, nor without a prediction. */
 enum verb { ENCODE, DECODE, APPLY, N_VERBS };
 
 /* Way N_WAYS: xor and zstd. seconds: of each verb. Returns the encoded size. */
@@ -242,7 +242,7 @@ static size_t code(const struct pair *pair, int way, double seconds[N_VERBS])
         fail("cannot decode ", pair->name);
     seconds[DECODE] = cpu_time() - start;
     if (memcmp(buffers.dst, pair->now, pair->size) != 0) fail("did not come back: ", pair->name);
-    seconds[APPLY] = seconds[DECODE]; /* unless there is more to it */
+    seconds[APPLY] = seconds[DECODE]; /* if nothing else is measured below */
     if (way == N_WAYS || way == DIRECT) return size;
     memcpy(buffers.dst, pair->old, pair->size);
     options.prediction = buffers.dst;
@@ -406,9 +406,9 @@ int main(int argc, char **argv)
     series = i < argc ? argv[i] : NULL;
     cctx = ZSTD_createCCtx();
     dctx = ZSTD_createDCtx();
-    (void)best_tier(); /* says if there is no such tier */
+    (void)best_tier(); /* fails if there is no such tier */
     size = mb * 1000000;
-    room = 200000000; /* any file of the series */
+    room = 200000000; /* enough for any file of the series */
     if (room < size) room = size;
     if (room < synthetic_mb * 1000000) room = synthetic_mb * 1000000;
     old = allocate(room);

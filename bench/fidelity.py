@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Does training notice that its optimizer states were quantised?  fidelity.py [--work DIR] [--text PATH] [--lmc FILE] [--seeds N]
+"""Do quantised optimizer states change training? fidelity.py [--work DIR] [--text PATH] [--lmc FILE] [--seeds N]
 
 Trains a small LLaMA-like network with PyTorch on one CPU thread and takes a snapshot at three stages: fp32 masters, both moments and bf16 weights, as
-safetensors files. Each snapshot is then restored through each mode, and training goes on for 150 steps with the batches that the uninterrupted run saw.
-The resume from the snapshot itself must repeat that run bit for bit. The others are compared with it by their loss and by how far their weights stray,
-dW = |W - W_exact| / |W_exact - W_snapshot|. The result is DIR/fidelity.json, of which bench/report.py makes a table and plots; DIR/series has snapshots.
+safetensors files. Each snapshot is then restored in each mode, and training continues for 150 steps with the batches of the uninterrupted run.
+Training from the exact snapshot must repeat that run bit for bit. The others are compared with it by their loss and by the distance of their weights,
+dW = |W - W_exact| / |W_exact - W_snapshot|. The result is DIR/fidelity.json, from which bench/report.py makes a table and plots; DIR/series has
+snapshots.
 
-Every run that is done leaves a record in DIR: start the script again, and it goes on where it stopped. All runs take half an hour to an hour of one core.
-PATH: a file, or a directory whose .py, .md, .rst and .txt are read; default: Python's own library."""
+Every finished run leaves a record in DIR, so the script, started again, continues where it stopped. All runs take half an hour to an hour of one
+core. PATH: a file, or a directory, of which .py, .md, .rst and .txt files are read; default: Python's own library."""
 import argparse, hashlib, json, math, os, re, shutil, subprocess, sys, sysconfig
 from collections import Counter
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # before they are read
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # before they are imported
 import numpy as np
 import torch
 
@@ -19,7 +20,7 @@ VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN, BATCH, CONTEXT = 4096, 160, 4, 5, 432,
 WARMUP, STEPS, RATE, LAST_RATE = 100, 1200, 6e-4, 1e-6
 BETA1, BETA2, EPSILON, DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
 STAGES = {"early": 100, "mid": 600, "late": 1000}
-RESUMED, COMPARED, EVERY = 150, 50, 10  # steps after a stage; of these, the last whose loss counts; weights are compared at every tenth
+RESUMED, COMPARED, EVERY = 150, 50, 10  # steps after a stage; the loss of the last COMPARED counts; weights are compared at every tenth
 SERIES = 0, 1, 10, 50                   # steps after a stage at which a snapshot is left in DIR/series
 FILES = {"master": "master.f32", "m": "exp_avg.f32", "v": "exp_avg_sq.f32", "model": "model.bf16"}
 NOISE = 1e-6
@@ -31,7 +32,7 @@ def say(text):
 
 
 def write(path, data):
-    """Whole or not at all."""
+    """Writes the file whole or not at all."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".part", "wb") as file:
         file.write(data)
@@ -92,7 +93,7 @@ def read_text(path):
 
 
 def tokenise(text):
-    """The 256 bytes and the most frequent words; other words are spelled."""
+    """Tokens are the 256 bytes and the most frequent words; other words are spelled."""
     pieces = re.findall(rb" ?[A-Za-z]+|\n *|.", text, re.DOTALL)
     counts = sorted(((-count, piece) for piece, count in Counter(pieces).items() if len(piece) > 1))
     known = {bytes([byte]): [byte] for byte in range(256)}
@@ -158,7 +159,7 @@ def get_rate(step):
 
 
 def get_batch(text, step):
-    """A function of the step alone, so that every run sees the same."""
+    """Depends only on the step, so that every run gets the same batches."""
     starts = np.random.default_rng([2, step]).integers(0, len(text) - CONTEXT, BATCH)
     return torch.from_numpy(np.stack([text[start:start + CONTEXT + 1] for start in starts]).astype(np.int64))
 
@@ -201,7 +202,7 @@ def flatten(tensors):
     return torch.cat([tensor.reshape(-1) for tensor in tensors.values()]).numpy()
 
 
-# -- what a moment becomes; each returns what it decodes to and the parts to be stored --
+# -- quantisers of moments; each returns the decoded array and the parts to be stored --
 
 def snap(values, points):
     """Index of the nearest of the sorted points."""
@@ -209,8 +210,8 @@ def snap(values, points):
 
 
 def fit_kmeans(array, _):
-    """One codebook of 256 for the whole tensor: Lloyd's iteration on the values, from points as dense as the cube root of their density (near the
-    optimum, where other starts stick far from it). Zero stays zero, and nothing else becomes zero: that would ruin second moments."""
+    """One codebook of 256 for the whole tensor: Lloyd's iteration on the values, from points whose density is the cube root of the values' density
+    (near the optimum; other starts converge far from it). Zero stays zero, and nothing else becomes zero, which would ruin second moments."""
     values = np.sort(array[array != 0].astype(np.float64).reshape(-1))
     sums = np.concatenate(([0], np.cumsum(values)))
     edges = np.quantile(values, np.linspace(0, 1, 1025))
@@ -269,7 +270,7 @@ def compute_update(m, v):
 
 
 def compare_updates(exact, state):
-    """Relative error: of all matrices together, and of the worst."""
+    """Relative error of all matrices together, and of the worst one."""
     exact, other = compute_update(exact["m"], exact["v"]), compute_update(state["m"], state["v"])
     parts = {name: (float(np.square(other[name] - exact[name]).sum()), float(np.square(exact[name]).sum())) for name in exact}
     total = math.sqrt(sum(error for error, _ in parts.values()) / sum(square for _, square in parts.values()))

@@ -1,11 +1,11 @@
-/* What comparing fingerprints costs who reads a tensor by the index (spec 7.1), and who restores
- * it.
+/* The cost of comparing a tensor's fingerprint when it is read by the index (spec 7.1), or
+ * restored.
  *
- *   cc -O2 -I. bench/fingerprint_speed.c -o build/fingerprint_speed -lm && build/fingerprint_speed
- * [MB [TIER]]
+ *   cc -O2 -I. bench/fingerprint_speed.c -o build/fingerprint_speed -lm
+ *   build/fingerprint_speed [MB [TIER]]
  *
- * One process, one thread, turns of a read without and one with the fingerprint; medians, as shares
- * of memcpy's speed. SPDX-License-Identifier: MIT */
+ * One process, one thread, reads without and with the fingerprint in turn; medians, as shares of
+ * memcpy's speed. SPDX-License-Identifier: MIT */
 #define BENCH "fingerprint_speed"
 #include "measure.h"
 
@@ -52,7 +52,8 @@ static void measure(enum lmc_dtype dtype, enum t_kind kind, size_t size, uint8_t
     }
     for (i = 0; i < ROUNDS; i++) {
         for (int turn = 0; turn < 2; turn++) {
-            const int which = turn ^ (int)(i & 1); /* who goes first has what memcpy left */
+            const int which = turn ^ (int)(i & 1); /* the first one finds memcpy's bytes in the
+                                                      caches */
             const lmc_tensor *const t = &lmc_reader_get_file(reader[which], 0)->tensors[0];
             start = now();
             if (lmc_reader_read_tensor(reader[which], 0, t, 0, got, size)) fail("cannot read", "");

@@ -1,7 +1,7 @@
-/* How often do fingerprints of small tensors collide? Of N tensors (default 10,000,000) of one
- * shape, 4096 weights in bf16 like those of an RMSNorm: the pairs that share their CRC-32C, the sum
- * of their u64 words, and both, which is what a fingerprint is made of (spec 7.1; of a tensor of up
- * to 256 KiB it has one of each).
+/* How often do fingerprints of small tensors collide? For N tensors (default 10,000,000) of one
+ * shape, 4096 weights in bf16 like those of an RMSNorm, this counts the pairs with the same
+ * CRC-32C, with the same sum of u64 words, and with both. A fingerprint is made from these (spec
+ * 7.1; one of each for a tensor of up to 256 KiB).
  *
  *   cc -O2 -I. bench/fingerprints.c -o build/fingerprints -lm && build/fingerprints [N [SEED]]
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the shell of the format costs: bytes that are not payload, and requests to read a tensor.
+"""The overhead of the format: bytes that are not payload, and requests to read a tensor.
 
   bench/format.py metadata LMC             bytes per tensor in full files and in deltas
   bench/format.py reads LMC RANGE_READS    requests and bytes to open a file, and to read one tensor
@@ -75,11 +75,11 @@ def size_of(tensor):
 
 
 def experts(n):
-    """Of n experts of Qwen3-30B-A3B, in their real shapes: 3 MiB each."""
+    """Tensors of n experts of Qwen3-30B-A3B, in their real shapes: 3 MiB each."""
     return [("model.layers.0.mlp.experts.%d.%s_proj.weight" % (i, name), "BF16", (768, 2048)) for i in range(n) for name in ("gate", "up", "down")]
 
 
-# ---- writing them ----
+# ---- writing models ----
 
 def data_of(tensor, i, step):
     """Random weights; a hundredth of them differ in the next step."""
@@ -94,7 +94,7 @@ def data_of(tensor, i, step):
 
 
 def write_model(path, tensors, step):
-    """As safetensors' own writer: wide dtypes first, then by name."""
+    """In the order of safetensors' own writer: wide dtypes first, then by name."""
     numbers = {tensor[0]: i for i, tensor in enumerate(tensors)}
     order = sorted(tensors, key=lambda t: (-WIDTH[t[1]], t[1], t[0]))
     header, at = {"__metadata__": {"format": "pt"}}, 0
@@ -122,7 +122,7 @@ def varint(data, at):
 
 
 def take_apart(data):
-    """What the bytes are: kind -> bytes, and the number of blocks. "text": payload of headers of safetensors, which their tensors predict."""
+    """Returns kind -> bytes, and the number of blocks. "text": payload of safetensors headers, which are predicted by their tensors."""
     found = dict.fromkeys(("FILE", "RUN ", "blocks", "BLKS", "INDX", "text", "payload"), 0)
     at, n_blocks = FILE_HEADER, 0
     while at < len(data) - TRAILER:

@@ -1,12 +1,11 @@
-/* gpu.c - what bench/gpu.py wants to know of an LMC file, and of the kernels
+/* gpu.c - what bench/gpu.py needs to know about an LMC file, and about the kernels
  * SPDX-License-Identifier: MIT
  *
  *     gpu FILE.lmc DIR   writes to DIR: decode.cu, tables.bin, blocks.bin; and prints the kernels
  *
  * blocks.bin has a row for each block: where it is in the LMC file, and in the file that this
- * restores, its kernel (u64);
- * stored size, size, number, flags (u32). Of the kernels: name, shared memory, the least of it,
- * groups of a multiprocessor, which is next, bytes of scratch for the largest block. */
+ * restores, its kernel (u64); stored size, size, number, flags (u32). For each kernel: name, shared
+ * memory, the least of it, groups per multiprocessor, next kernel, scratch of the largest block. */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 #include "../include/lmc_cuda.h"
@@ -40,7 +39,8 @@ struct row {
     uint32_t in_size, size, number, flags;
 };
 
-/* Of the runs that are predicted by nothing; NULL: it is damaged, or memory is short. */
+/* Lists the blocks of runs without a prediction; NULL: the file is damaged, or there is no
+ * memory. */
 static struct row *list_blocks(lmc_reader *r, FILE *file, size_t *n, uint64_t *largest)
 {
     const size_t n_runs = lmc__count_runs(&r->tables);

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Decoding on a GPU: is every byte right, and how fast is it? For a machine that has a GPU of NVIDIA. Experimental: NOT RUN on one yet.
+"""Decoding on a GPU: is every byte right, and how fast is it? For a machine with a GPU of NVIDIA. Experimental: NOT RUN on one yet.
 
     bench/gpu.py [MODEL.safetensors]     all parts, in this order; without MODEL it makes one of random weights
     bench/gpu.py --parts blocks,load     these only
-    bench/gpu.py --make                  builds what the parts run, which needs no GPU
-    bench/gpu.py --dry                   all parts on stand-ins for the driver and NVRTC, small; no figure means anything
+    bench/gpu.py --make                  builds the programs that the parts run; this needs no GPU
+    bench/gpu.py --dry                   all parts, small, with stand-ins for the driver and NVRTC; its figures mean nothing
 
-Each part is a process of its own, that ends after so many seconds at most. What it says stands at once on the screen and in
-gpu.txt, in the directory --out ($OUT, or build/gpu-results), and in gpu.json when it has ended. The network is not used.
+Each part is a process of its own, which ends after at most so many seconds. Its output is on the screen and in gpu.txt at once, in the directory
+--out ($OUT, or build/gpu-results), and in gpu.json when it has ended. The network is not used.
 
     machine      what GPU, driver, Python                                                                     20 s
     kernels      each kernel: all blocks of the vectors, made and damaged ones: the same bytes or refusal     90 s
@@ -23,8 +23,8 @@ gpu.txt, in the directory --out ($OUT, or build/gpu-results), and in gpu.json wh
     memcheck, racecheck, initcheck, synccheck: compute-sanitizer over some cases of `kernels`, and memcheck   45 s each
                  over some of `vectors`, too
 
-Medians of 10, GB/s of decoded bytes. load, delta and peers want PyTorch with CUDA and safetensors; all others only the driver,
-NVRTC and what --make builds (without it: make, a C and a C++ compiler, Python.h). Wheels in build/gpu-check/wheels can be
+Medians of 10, GB/s of decoded bytes. load, delta and peers need PyTorch with CUDA and safetensors; all others only the driver, NVRTC and what --make
+builds (without it: make, a C and a C++ compiler, Python.h). Wheels in build/gpu-check/wheels can be
 imported, too: nvidia-nvcomp-cu13 and nvidia-libnvcomp-cu13 (34 MB), for example.
 """
 import argparse
@@ -58,7 +58,7 @@ THREADS, PAD, NOT_HERE, STREAM_SIZE = 256, 16, 255, 64 << 20
 
 
 class Library:
-    """Functions that return 0, or the error that becomes an exception."""
+    """Functions that return 0, or an error, which becomes an exception."""
 
     def __init__(self, *names):
         for name in names:
@@ -79,7 +79,7 @@ class Library:
 
 
 class GPU:
-    """The driver, the kernels (of what make_plan says; or none), and what is allocated."""
+    """The driver, the kernels (those of make_plan, or none), and allocated memory."""
 
     def __init__(self, folder=None, kernels=()):
         self.driver = cu = Library("libcuda.so.1")
@@ -154,7 +154,7 @@ class GPU:
         return self.allocate(size * groups * self.n_multiprocessors) if size else 0
 
     def time(self, work, repetitions):
-        """Median of seconds between two events."""
+        """The median of the seconds between two events."""
         times = []
         for _ in range(repetitions):
             begin, end, ms = self.made("cuEventCreate"), self.made("cuEventCreate"), c_float()
@@ -188,7 +188,7 @@ def compile_text(text, arch):
 
 
 def find_nvrtc():
-    """Of pip, and of the CUDA Toolkit: those that the driver knows, the newest last."""
+    """NVRTC of pip and of the CUDA Toolkit: versions that the driver supports, the newest last."""
     version, folders = c_int(), ["/usr/local/cuda*/lib64"]
     Library("libcuda.so.1").cuDriverGetVersion(byref(version))
     if importlib.util.find_spec("nvidia"):
@@ -200,7 +200,7 @@ def find_nvrtc():
 
 
 def make_plan(packed, folder):
-    """By bench/gpu.c: kernels, and rows of blocks."""
+    """Kernels, and rows of blocks, from bench/gpu.c."""
     said = subprocess.run([os.path.join(MADE, "plan"), packed, folder], check=True, capture_output=True, text=True).stdout
     kernels = [(name, *map(int, rest)) for name, *rest in map(str.split, said.splitlines())]
     with open(os.path.join(folder, "blocks.bin"), "rb") as f:
@@ -224,7 +224,7 @@ def pack(rows, source, target, copies=1, step_in=0, step_out=0):
 
 
 def bench_blocks(gpu, packed, wanted, rows, gigabytes, repetitions):
-    """Each kernel with its blocks, then the next one with what that left. Returns the rows that each kernel did."""
+    """Each kernel with its blocks, then the next kernel with those that the first left. Returns the rows that each kernel decoded."""
     copies = max(1, int(gigabytes * 1e9 / len(wanted)))
     step_in, step_out = (len(packed) + PAD + 255) & ~255, (len(wanted) + 255) & ~255
     source, target = gpu.allocate(step_in * copies), gpu.allocate(step_out * copies)
@@ -258,7 +258,7 @@ def bench_blocks(gpu, packed, wanted, rows, gigabytes, repetitions):
         done[k] = ok
         print(f"blocks: kernel {k}, {shared} bytes of shared memory, {groups} groups: {len(ok)} of {len(chosen)} right", flush=True)
         of_dtype = {}
-        for row in ok:  # a block that crosses tensors is of the first
+        for row in ok:  # a block that crosses tensors counts for the first
             of_dtype.setdefault(next(dtype for end, dtype in ends[bisect(ends, (row[1], "~")) :]), []).append(row)
         for dtype, some in sorted(of_dtype.items()):
             size = sum(r[4] for r in some) * copies
@@ -291,7 +291,7 @@ def bench_pinned(gpu, packed, wanted, done, repetitions):
 
     def run():
         cu = gpu.driver
-        for event in free:  # what was timed before is over
+        for event in free:  # earlier timed work has ended
             cu.cuEventRecord(event, None)
         for i, (begin, end) in enumerate(spans):
             cu.cuStreamWaitEvent(copying, free[i % 2], 0)
@@ -398,7 +398,7 @@ def bench_delta(packed, folder, repetitions):
 
 
 def bench_peers(model, repetitions):
-    """On the tensors of bf16, each by itself."""
+    """Peers on the bf16 tensors, each by itself."""
     import torch
     from safetensors.torch import load_file
 
@@ -444,7 +444,7 @@ def bench_peers(model, repetitions):
 
 
 def check_vectors(every):
-    """Whole files: what lmc_cuda_read makes of them is what the CPU makes of them, or both refuse them alike."""
+    """Whole files: lmc_cuda_read and the CPU give the same bytes, or the same refusal."""
     import lmc_codec
 
     gpu, n_right, n_refused, n_left, n_wrong = GPU(), 0, 0, 0, 0
@@ -472,7 +472,7 @@ def check_vectors(every):
                 return how(reader)
         except lmc_codec.LMCError as error:
             return error
-        except (ValueError, OSError):  # the base is no file that this package opens
+        except (ValueError, OSError):  # this package cannot open the base
             return None
 
     for path, bases in cases[::every]:
@@ -493,7 +493,7 @@ def check_vectors(every):
 
 
 def show_machine():
-    import torch  # what else is here does not matter without it
+    import torch  # nothing else is used without it
 
     print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, PyTorch {torch.__version__}")
 
@@ -502,7 +502,7 @@ def show_machine():
 
 
 def make_model(model, gigabytes):
-    """Tensors as those of an LLM: 70 % bf16, the rest fp32, fp16, fp8."""
+    """Tensors like those of an LLM: 70 % bf16, the rest fp32, fp16, fp8."""
     import torch
     from safetensors.torch import save_file
 
@@ -540,7 +540,7 @@ def sanitizer(tool):
 
 
 def run_here(name, args, folder):
-    """A part, in this process."""
+    """Runs a part in this process."""
     model, packed, repetitions = args.model or os.path.join(folder, "model.safetensors"), os.path.join(folder, "model.lmc"), 1 if args.dry else 10
     if name in ("load", "delta", "peers") and not has_torch():
         raise SystemExit("SKIPPED: PyTorch or safetensors is not installed")
@@ -583,7 +583,7 @@ def run_here(name, args, folder):
 
 
 def lend_memory():
-    """For --dry: tensors on the CPU are the device's memory."""
+    """For --dry: tensors on the CPU are used as the device's memory."""
     global DEVICE
     sys.path.insert(0, os.path.join(TOP, "python/tests"))
     import stand_in
@@ -599,7 +599,7 @@ SECONDS = {
 
 
 def run_part(name, args, folder, seconds, log):
-    """A part, in a process of its own: how it has ended, and what it has said."""
+    """Runs a part in a process of its own; returns how it has ended, and its output."""
     options = [x for x in (args.model, "--dry" if args.dry else None) if x]
     command = [sys.executable, __file__, "--parts", name, "--here", "--folder", folder, "--gb", str(args.gb), "--every", str(args.every), *options]
     start, lines = time.monotonic(), []
@@ -643,7 +643,7 @@ def main():
     found = []
     with tempfile.TemporaryDirectory() as folder, open(os.path.join(args.out, "gpu.txt"), "w", encoding="utf-8") as log:
         set_environment(args, folder)
-        slack = 10 if args.dry else 1  # a CPU, which may have much else to do
+        slack = 10 if args.dry else 1  # a CPU, which may be busy
         end = time.monotonic() + (args.limit or 540 * slack)
         for name in parts:
             seconds = min(SECONDS[name] * slack, end - time.monotonic())
@@ -660,7 +660,7 @@ def main():
 
 
 def made_of():
-    """A digest of what the programs are made of; times mean nothing in a tree that was copied."""
+    """A digest of the programs' sources; in a copied tree, times mean nothing."""
     digest = hashlib.sha256()
     for pattern in "lmc.h", "include/*.h", "bench/gpu.c", "tests/*.[ch]", "tests/gpu/*.cpp", "python/src/*", "python/lmc_codec/*.py":
         for path in sorted(glob.glob(os.path.join(TOP, pattern))):
@@ -670,7 +670,7 @@ def made_of():
 
 
 def is_made():
-    """By --make, of these sources; and programs that another machine has built start here."""
+    """Whether --make has built these sources; and programs that another machine has built can start here."""
     try:
         with open(os.path.join(MADE, "made_of"), encoding="ascii") as f:
             is_ours = f.read() == made_of()
@@ -686,7 +686,7 @@ def make():
 
 
 def set_environment(args, folder):
-    """Of the parts."""
+    """Sets the environment of the parts."""
     site = os.path.join(folder, "site")
     for wheel in glob.glob(os.path.join(MADE, "wheels/*.whl")):
         shutil.unpack_archive(wheel, site, "zip")

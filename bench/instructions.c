@@ -2,8 +2,8 @@
  * emulator.
  *
  *   instructions --tiers | --kernels
- *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; the work
- *                                                before does not depend on N.
+ *   instructions TIER KERNEL N MOST [REPEATS]    on the first N of MOST elements or bytes; setup
+ *   does not depend on N.
  *                                                With REPEATS: again so often, and print the
  *                                                nanoseconds it took in all */
 #define _DEFAULT_SOURCE
@@ -41,7 +41,7 @@ static const char *const names[] = {"crc32c",
                                     "ungroup 2",
                                     "sum64",
                                     "count_ones"};
-/* as of bf16: six classes, equally full */
+/* as for bf16: six classes of equal size */
 static const lmc__grouping grouping = {6, 0, {43, 86, 128, 171, 213}};
 static lmc__delta_block block = {NULL, 0, 2, LMC__ORDER_FLOAT, &grouping};
 
@@ -148,5 +148,5 @@ int main(int argc, char **argv)
     if (argc > 5)
         printf("%.0f\n",
                1e9 * (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec));
-    return result == 12345; /* so that it is needed */
+    return result == 12345; /* so that the result is used */
 }

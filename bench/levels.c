@@ -1,11 +1,11 @@
-/* The curve of size against time that levels are points on: bench/levels.py runs this and draws it.
+/* The curve of size against time on which levels are points; bench/levels.py runs this and draws
+ * it.
  *
  *   levels [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--series DIR] > JSON
  *
  * Points: the worth of a bit from 1 to 90 cycles, all else as by default; and the four levels. In
  * each repetition all points take turns with memcpy of the same buffer; medians of their ratios to
- * it. CPU time of the thread, pre-faulted buffers, and everything that is coded is decoded and
- * compared once. */
+ * it. CPU time of the thread, pre-faulted buffers; all output is decoded and compared once. */
 #define _GNU_SOURCE
 #define LMC__EFFORTS static lmc__effort
 #define BENCH "levels"
@@ -18,7 +18,7 @@ enum { N_WORTHS = sizeof worths / sizeof *worths, N_POINTS = N_WORTHS + 4 };
 
 static lmc__effort by_default;
 
-/* Returns its level; sets the worth of a bit. */
+/* Returns the level of the point; sets the worth of a bit. */
 static enum lmc_level use_point(size_t point)
 {
     lmc__effort *const effort = &lmc__efforts[1];

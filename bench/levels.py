@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The curve that the encoder's levels are points on, from what build/levels measures.
+"""The curve on which the encoder's levels are points, from the measurements of build/levels.
 
   bench/levels.py measure [OPTIONS]   runs build/levels with them; its results go to build/results/levels.json
   bench/levels.py page                prints a table of that file, and draws levels.svg beside it
@@ -13,7 +13,7 @@ LEVELS = ("fast", "default", "max", "archive")
 
 
 def size(row):
-    """In % of the input, deltas too."""
+    """In % of the input, for deltas, too."""
     return 100 * row["encoded"] / row["bytes"]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What optimizer states lose and take when they are quantised, by the real command and by other methods.
+"""Losses and sizes of quantised optimizer states, by the real command and by other methods.
 
   moments.py measure [--lmc FILE] [--json FILE] NAME=SNAPSHOT...   markdown to stdout: a table for each NAME, over its snapshots
   moments.py error SNAPSHOT RESTORED                               prints the error of the update
@@ -7,7 +7,7 @@
 A SNAPSHOT is a directory with exp_avg.f32.safetensors and exp_avg_sq.f32.safetensors. The update is u = m / (sqrt(v) + 1e-8), its error
 |u' - u| / |u|, in doubles, over all matrices of the restored files: vectors stay exact in every mode."""
 import argparse, json, os, shutil, subprocess, sys, tempfile, types
-sys.modules.setdefault("torch", types.ModuleType("torch"))  # fidelity.py trains with it; what is used here does without
+sys.modules.setdefault("torch", types.ModuleType("torch"))  # fidelity.py trains with it; the functions used here do not need it
 import numpy as np
 from fidelity import BASELINES, EPSILON, FILES, ROOT, read_tensors
 
@@ -29,7 +29,7 @@ def compute_update(moments, name):
 
 
 def measure_error(exact, other):
-    """Of the update: over all matrices, and of the worst. Of the elements of m and of v: the largest, relative to the element."""
+    """The error of the update: over all matrices, and of the worst one. Of the elements of m and of v: the largest relative error."""
     parts = {}
     for name in exact["m"]:
         wanted, got = compute_update(exact, name), compute_update(other, name)
@@ -48,7 +48,7 @@ def measure_error(exact, other):
 
 
 def measure_lmc(lmc, rule, snapshot, exact):
-    """Bits of m and v: of the matrices' elements in the file. Of both: the whole file with the two moments, vectors and all, by parameter."""
+    """Bits of m and v: for each element of the matrices. Bits of both: the whole file with the two moments, including vectors, for each parameter."""
     with tempfile.TemporaryDirectory() as temporary:
         folder, packed, restored = (os.path.join(temporary, name) for name in ("moments", "packed.lmc", "restored"))
         os.mkdir(folder)
@@ -68,14 +68,14 @@ def measure_lmc(lmc, rule, snapshot, exact):
 
 
 def entropy(codes):
-    """In bits, of order 0; all codes together."""
+    """Order-0 entropy in bits, of all codes together."""
     counts = np.bincount(codes.reshape(-1)).astype(np.float64)
     counts = counts[counts > 0]
     return float((counts * np.log2(codes.size / counts)).sum())
 
 
 def measure_baseline(scheme, exact):
-    """Bits: entropy of the codes, tensor by tensor, and 32 for each scale or entry of a codebook."""
+    """Bits: the entropy of the codes, for each tensor, and 32 for each scale or entry of a codebook."""
     other, row = {}, {"both": 0.0}
     for key in "mv":
         other[key], row[key] = {}, 0.0

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Bytes and seconds a step: LMC deltas beside patches of indices and values, in memory, on one thread.
+"""Bytes and seconds for each step: LMC deltas compared with patches of indices and values, in memory, on one thread.
 
   bench/patches.py MB PAIR...    PAIR: a directory with old.safetensors and new.safetensors, of bench/sparse.py make; each is tiled to MB
                                  megabytes, every tile with the rows of its tensors in another order
 
-The peers are what trainers send today: int32 indices and bf16 values of each tensor, as they are, with zstd, and with the gaps between indices
-(2 bytes, where all are below 65536) and zstd. All of them are given the list of changes by the function that LMC finds it by, and no check of what they
-are applied to; LMC has its own checks: of the base, the payload and the result. "make": from both steps to bytes. "apply": from bytes to the
-tensors of the receiver, which are the old ones. "list": of LMC, until all indices and values are there. It wants lmc_codec, zstandard, ml_dtypes.
-SPDX-License-Identifier: MIT
+The peers are what trainers send today: int32 indices and bf16 values of each tensor, uncompressed, with zstd, and with zstd and the gaps between
+indices (2 bytes, if all are below 65536). All get the list of changes from the function that LMC uses, and have no checks; LMC checks the base, the
+payload and the result. "make": from both steps to bytes. "apply": from bytes to the receiver's tensors, which have the old values. "list": LMC, until
+all indices and values are there. It needs lmc_codec, zstandard, ml_dtypes. SPDX-License-Identifier: MIT
 """
 import sys, time
 
@@ -84,7 +83,7 @@ def lmc_list(made, state):
 
 
 def lmc_apply(made, state):
-    for name, i, v in lmc_list(made, state):  # the base changes behind the last of them
+    for name, i, v in lmc_list(made, state):  # the base changes after the last of them
         state[name].reshape(-1).view(np.uint16)[i] = v.view(np.uint16)
 
 

@@ -1,10 +1,10 @@
-/* The codecs that have a C library, behind one interface, for peers.py: LMC on each tier, and what
- * the usual libraries can do with the same planes. Built as a shared object.
+/* The codecs that have a C library, behind one interface, for peers.py: LMC on each tier, and the
+ * usual libraries on the same planes. Built as a shared object.
  *
  * The peers on planes get a fast front end: LMC's own split and join (of the AVX2 or NEON tier).
  * They write no checksums and no file format, only what a decoder needs, in chunks that stay in the
- * caches. huff0 is that of libzstd, whose internals are reached in the static library only (its
- * shared one hides them); it codes the plane of the exponent and stores the others. */
+ * caches. huff0 is that of libzstd, whose internals only the static library exports; it codes the
+ * plane of the exponent, and the others are stored. */
 #include <lz4.h>
 #include <zstd.h>
 
@@ -37,7 +37,7 @@ static struct scratch {
 static ZSTD_CCtx *cctx;
 static ZSTD_DCtx *dctx;
 
-/* One plane: returns the coded size, 0 if it does not shrink. level as libraries have it. */
+/* One plane: returns the coded size, 0 if it does not shrink. level: the library's. */
 typedef size_t (*plane_encoder)(uint8_t *dst, size_t cap, const uint8_t *src, size_t n, int level);
 typedef int (*plane_decoder)(uint8_t *dst, size_t n, const uint8_t *src, size_t size);
 
@@ -94,7 +94,7 @@ static const struct peer {
     {"LMC neon", LMC_TIER_NEON, NULL, NULL, 0, 0, 0, 0},
     {"LMC scalar", LMC_TIER_SCALAR, NULL, NULL, 0, 0, 0, 0},
     {"huff0, exponent plane", -1, huff0_encode, huff0_decode, 0, 0, 1,
-     (size_t)128 << 10}, /* the most that huff0 takes */
+     (size_t)128 << 10}, /* the largest that huff0 accepts */
     {"zstd -1, planes", -1, zstd_encode, zstd_decode, 1, 0, 0, MAX_CHUNK},
     {"zstd -3, planes", -1, zstd_encode, zstd_decode, 3, 0, 0, MAX_CHUNK},
     {"zstd -1, bytes", -1, zstd_encode, zstd_decode, 1, 1, 0, MAX_CHUNK},
@@ -128,7 +128,7 @@ void peer_fill(uint8_t *dst, size_t size, const char *dtype)
     t_fill(dst, size, T_GAUSS, lmc_dtype_find(dtype), 1);
 }
 
-/* Of the planes, in bytes. */
+/* Entropy of the planes, in bytes. */
 double peer_entropy(const uint8_t *src, size_t size, const char *name)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(name);
@@ -143,7 +143,7 @@ static lmc_tensor_options make_options(const char *dtype)
     return options;
 }
 
-/* For every peer; a chunk has a word for each plane. */
+/* A bound for every peer; a chunk has a word for each plane. */
 size_t peer_bound(size_t size) { return size + size / 8 + ((size_t)1 << 22); }
 size_t peer_workspace_size(const char *dtype)
 {

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""LMC beside other codecs: same core, same run, same buffer.
+"""LMC compared with other codecs: same core, same run, same buffer.
 
   peers.py measure [--mb N] [--reps N] [--json FILE] [FILE...]   speeds and sizes, markdown to stdout
   peers.py pack|unpack NAME DTYPE IN OUT THREADS                  a library as a command, for bench/command; DTYPE: BF16, F16, F32
-  peers.py checkpoint NEW OLD                                     sizes of a directory of safetensors files, alone and as xor with another
-  peers.py make DTYPE MB FILE [FILE...]                           a safetensors file: synthetic, or of the tensor data of the FILEs that follow
+  peers.py checkpoint NEW OLD                                     sizes of a directory of safetensors files, alone and as xor with another directory
+  peers.py make DTYPE MB FILE [FILE...]                           a safetensors file: synthetic, or from the tensor data of the FILEs that follow
   peers.py versions
 
-C libraries are called through build/peers.so, the others through their Python packages; what is not installed is left out.
-All codecs take turns in each repetition; medians are shown. Each data set has a process of its own, pinned to one core.
-Buffers are pre-faulted; memory that packages allocate and free is kept by the process, so that their pages are not faulted in
-again and again. (zipnn never frees its results: its pages are always new.)"""
+C libraries are called through build/peers.so, the others through their Python packages; codecs that are not installed are left out.
+All codecs take turns in each repetition; medians are shown. Each data set has its own process, pinned to one core.
+Buffers are pre-faulted; memory that packages allocate and free is kept by the process, so that pages are faulted in only once. (zipnn never frees its
+results: its pages are always new.)"""
 import argparse, ctypes, glob, importlib.metadata, json, multiprocessing, os, statistics, struct, sys, time
 os.environ["NUMPY_MADVISE_HUGEPAGE"] = "0"  # usual pages, as in bench.c
 import numpy as np
@@ -39,7 +39,7 @@ def load_c():
 # An array is a flat numpy array of unsigned integers of the element's width.
 
 class Zipnn:
-    """The C core, called as zipnn's Python layer does, without the copies of the input that the layer makes."""
+    """The C core, called as by zipnn's Python layer, without that layer's copies of the input."""
     ARGUMENTS = {"BF16": (2, 1, 10), "F16": (2, 0, 10), "F32": (4, 1, 220)}  # buffers, reorder bits, reorder bytes
     CHUNK = 256 << 10
     changes_input = True
@@ -56,7 +56,7 @@ class Zipnn:
 
 
 class OpenZL:
-    """Sign and mantissa stored, exponents to a coder; both of OpenZL's checksums are on, as is its default."""
+    """Sign and mantissa are stored, exponents are coded; both of OpenZL's checksums are on, as by default."""
 
     def __init__(self, coder):
         import openzl.ext as zl
@@ -111,7 +111,7 @@ class Blosc2:
 
 
 class Pco:
-    """bf16 goes in as integers: pcodec has no such type."""
+    """bf16 is coded as integers, because pcodec has no such type."""
     TYPES = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
 
     def __init__(self):
@@ -171,7 +171,7 @@ def dtype_of(path):
 
 
 def aligned(size):
-    """Pre-faulted bytes from a page's beginning on."""
+    """Pre-faulted bytes, aligned to a page."""
     buffer = np.full(size + 4096, 1, np.uint8)
     skip = -buffer.ctypes.data % 4096
     return buffer[skip:skip + size]
@@ -324,7 +324,7 @@ def main_pack(verb, name, dtype, source, target, threads):
 
 
 def main_checkpoint(new, old):
-    """Each file by itself, with its header as it is; decoded and compared. A line for each: what, a tab, bytes."""
+    """Each file by itself, with its unchanged header; decoded and compared. A line for each: name, a tab, bytes."""
     codecs = {}
     try:
         c, i = load_c(), 0
@@ -360,7 +360,7 @@ def main_checkpoint(new, old):
 
 
 def main_make(dtype, mb, target, *files):
-    """With files, their tensor data once and no more, at most that many MB: repeated data would favour those who look for repetitions."""
+    """With files, their tensor data once, at most that many MB: repeated data would favour codecs that find repetitions."""
     size = int(mb) * 1000000 - int(mb) * 1000000 % 8
     if files:
         data = np.concatenate([read_tensors(path, 8) for path in files])[:size]

@@ -8,7 +8,7 @@ def save(figure, directory, name):
 
 
 def plain(axis):
-    """Numbers on a logarithmic axis as people write them."""
+    """Plain numbers on a logarithmic axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
@@ -28,7 +28,7 @@ def look(codec):
 
 
 def place_labels(axis, points):
-    """A label beside each point, on the nearest of some places where it covers neither points nor labels nor the frame."""
+    """Puts a label beside each point, at the nearest of some places where it covers neither points nor labels nor the frame."""
     frame = axis.get_window_extent()
     taken = []
     for x, y, _, _ in points:
@@ -47,13 +47,14 @@ def place_labels(axis, points):
                 break
             text.remove()
         else:
-            continue # too crowded: its marker stays without a name
+            continue # too crowded: the marker has no label
         taken.append(box)
 
 
 def plot_ratio(plt, directory, peers):
-    """The first thing that a reader of README.md sees: few codecs, named where they stand."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), dpi=72, sharey=True) # 72: the SVG's, so that labels are measured as they are drawn
+    """The first plot in README.md: few codecs, with labels at their points."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), dpi=72, sharey=True) # 72: the SVG's resolution, so that labels are measured as they are
+                                                                              # drawn
     rows = [row for row in find(peers, data=WEIGHTS) if row["codec"] in SHOWN]
     memcpy = find(peers, data=WEIGHTS)[0]["memcpy_gb_s"]
     figure.subplots_adjust(left=0.07, right=0.99, bottom=0.12, top=0.91, wspace=0.04)
@@ -120,8 +121,8 @@ def plot_threads(plt, directory, bench):
 
 
 def plot_restore(plt, directory, peers):
-    """Time to have 1 GB of bf16 weights back from storage that reads B GB/s. Reading and decoding at the same time: the longer of
-    the two; one after the other: their sum."""
+    """Time to have 1 GB of bf16 weights back from storage that reads B GB/s. If reading and decoding overlap, the longer of the two; else their
+    sum."""
     rows = find(peers, data=WEIGHTS)
     bandwidth = [10 ** (i / 50 - 1) for i in range(101 + 30)]  # 0.1 .. 40
     figure, axis = plt.subplots(figsize=(9, 5.5))
@@ -147,7 +148,7 @@ def plot_restore(plt, directory, peers):
 
 
 def plot_fidelity(plt, directory):
-    """Above, how far the weights stray; below, how far apart the losses are, in means of ten steps. The noise controls are a grey band."""
+    """Above, the distance of the weights; below, the difference of the losses, in means of ten steps. The noise controls are a grey band."""
     report, stages = load_fidelity()
     figure, axes = plt.subplots(2, len(stages), figsize=(4.2 * len(stages), 8), sharex=True, sharey="row", squeeze=False)
     every = report["every"]

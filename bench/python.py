@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""The Python package beside other packages, and beside the C library itself: one process, the same arrays, one thread.
+"""The Python package compared with other packages, and with the C library itself: one process, the same arrays, one thread.
 
     bench/python.py SERIES [--mb N] [--reps N] [--z4ai]
 
 SERIES: step-*/{model.bf16,master.f32}.safetensors; markdown to stdout
 
-Needs build/liblmc.so, and lmc_codec; of safetensors, zipnn, zstandard, openzl, blosc2 and z4ai what is installed. The data of
-all steps is repeated up to --mb. All take turns in each repetition, with buffers that were used before; medians are shown,
-and of ratios the median of ratios of neighbours. What a package returns anew at each call is new memory, as its users have
-it; `out=` is LMC's own way around that.
+Needs build/liblmc.so, and lmc_codec; and those of safetensors, zipnn, zstandard, openzl, blosc2 and z4ai that are installed. The data of all steps is
+repeated up to --mb. All take turns in each repetition, with buffers that were used before. The output has medians, and for ratios the median of
+ratios of neighbours. If a package returns a new object at each call, that is new memory, as for its users; LMC's `out=` avoids that.
 
-"of C": the time of the function of lmc.h that the call stands for, called from the same process by ctypes, in the same
-repetition, over that of the call. C has two: for elements alone (lmc_tensor_encode, _decode) and for whole files (lmc_compress,
-lmc_decompress; none for a delta)."""
+"of C": the time of the corresponding function of lmc.h, called by ctypes in the same process and repetition, divided by the time of the call. C has
+two: for elements alone (lmc_tensor_encode, _decode) and for whole files (lmc_compress, lmc_decompress; none for a delta)."""
 import argparse, ctypes, glob, os, statistics, sys, time
 import numpy as np
 import ml_dtypes
@@ -35,12 +33,12 @@ def load(series, name, size):
 
 
 def repeat(data, size):
-    """The data, in whole pages, as often as it takes to have that many bytes."""
+    """Repeats the data, in whole pages, to that many bytes."""
     return np.resize(data[:data.size // 4096 * 4096], size)
 
 
 class C:
-    """lmc.h, called as C calls it, in the shared library of examples/liblmc.c."""
+    """lmc.h, called through the shared library of examples/liblmc.c."""
 
     def __init__(self):
         self.lib = lib = ctypes.CDLL(os.path.join(ROOT, "build", "liblmc.so"))
@@ -77,7 +75,7 @@ TENSOR, FILE = "C: lmc_tensor_encode, _decode", "C: lmc_compress, lmc_decompress
 
 
 def rows(data, base, dtype, with_z4ai):
-    """Name -> (pack() -> anything with a size, unpack(packed)); what comes out is checked once."""
+    """Name -> (pack() -> anything with a size, unpack(packed)); results are checked once."""
     typed = data.view(ml_dtypes.bfloat16 if dtype == "BF16" else np.float32)
     old = None if base is None else base.view(typed.dtype)
     room, out, c = np.zeros(2 * data.size + 65536, np.uint8), np.zeros_like(data), C()
@@ -190,7 +188,7 @@ def main():
 
 
 def find_pairs(series):
-    """Steps that are there with the step before."""
+    """Steps whose previous step is there, too."""
     steps = {int(os.path.basename(p)[5:]): os.path.join(p, "model.bf16.safetensors") for p in glob.glob(os.path.join(series, "step-*"))}
     pairs = [(steps[n - 1], steps[n]) for n in sorted(steps) if n - 1 in steps]
     return [p[0] for p in pairs], [p[1] for p in pairs]

@@ -3,12 +3,12 @@
  *
  *   quantise [--elements N] [--reps N] [--tier NAME] [--json FILE]
  *
- * The moments (of N elements, default 2^25: 128 MiB each) are synthetic, as AdamW would have them:
- * gradients of N(0, 1) times a scale for each row of 4096, and the averages of the last ones.
- * Buffers are mapped page-aligned and pre-faulted; in each repetition memcpy of one tensor and
- * everything measured take turns; medians of the thread's CPU time, in GB (10^9 bytes) of F32 per
- * second. "quantise" is lmc_quantizer_fit and lmc_tensor_encode together. What was coded is decoded
- * and compared with lmc_quantizer_apply of the source. Markdown to stdout, JSON to FILE. */
+ * The moments (of N elements, default 2^25: 128 MiB each) are synthetic, like AdamW's: averages of
+ * gradients of N(0, 1), with a scale for each row of 4096. Buffers are mapped page-aligned and
+ * pre-faulted; in each repetition memcpy of one tensor and everything measured take turns; medians
+ * of the thread's CPU time, in GB (10^9 bytes) of F32 per second. "quantise" is lmc_quantizer_fit
+ * and lmc_tensor_encode together. The output is decoded and compared with lmc_quantizer_apply of
+ * the source. Markdown to stdout, JSON to FILE. */
 #define _GNU_SOURCE
 #define BENCH "quantise"
 #include "measure.h"

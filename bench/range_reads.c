@@ -1,10 +1,10 @@
-/* Requests and bytes to open LMC files and to read one tensor of the first, for bench/format.py.
+/* Counts requests and bytes to open LMC files and to read one tensor of the first, for
+ * bench/format.py.
  *
  *   cc -O2 -I. bench/range_reads.c -o build/range_reads && build/range_reads TENSOR FILE [BASE...]
  *
- * Each BASE is the base of the file before it. Says: opening | reading the tensor,
- * requests / bytes, over all files.
- * SPDX-License-Identifier: MIT */
+ * Each BASE is the base of the file before it. Prints for opening and for reading the tensor:
+ * requests / bytes, over all files. SPDX-License-Identifier: MIT */
 #define LMC_IMPLEMENTATION
 #include "lmc.h"
 
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
         source.size = (uint64_t)ftell(files[i].file);
         if (i < n - 1) {
             base = lmc_reader_base(readers[i + 1]);
-            options.base = (lmc_base *)malloc(sizeof base); /* outlives the reader */
+            options.base = (lmc_base *)malloc(sizeof base); /* it must outlive the reader */
             if (!options.base) return 1;
             memcpy((void *)(uintptr_t)options.base, &base, sizeof base);
         }

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Puts the figures of the last benchmark into README.md and bench/README.md, and its first plot into bench/: readme.py
 
-What stands between <!-- NAME --> and <!-- end --> is made anew from the results that bench/run left (RESULTS; default: build/results), the
-same that REPORT.md there shows. Run it after `make bench`, read what stands around the figures, and commit."""
+Text between <!-- NAME --> and <!-- end --> is replaced, from the results of bench/run (RESULTS; default: build/results), which REPORT.md there shows,
+too. Run it after `make bench`, read the text around the figures, and commit."""
 import json, os, re, shutil, subprocess, sys, tempfile
 
 from report import put_summary
 from results import ROOT, WEIGHTS, build, find, load
 
-PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can do is of their documentation and code
+PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. Their features are from their documentation and code
     ("LMC avx512", "**LMC**, AVX-512", "yes", "yes", "yes"),
     ("LMC avx2", "**LMC**, AVX2", "yes", "yes", "yes"),
     ("zipnn", "ZipNN 0.5.4", "no", "xor", "no"),
@@ -54,7 +54,7 @@ def make_peers():
 
 
 def compressed(new, *base):
-    """Bytes of the command's file."""
+    """The size of the command's file."""
     with tempfile.TemporaryDirectory() as directory:
         out = os.path.join(directory, "x.lmc")
         subprocess.run([os.path.join(ROOT, "build/lmc"), "-q", "-o", out, *base, new], check=True)
@@ -62,7 +62,7 @@ def compressed(new, *base):
 
 
 def make_deltas():
-    """Each of DELTAS in a directory of its own, by steps: alone, and against step 1000."""
+    """Each of DELTAS in its own directory, by steps: alone, and against step 1000."""
     series = os.path.join(os.environ.get("LMC_DATA", os.path.join(ROOT, "../shared/data")), "series")
     rows = []
     for title, kinds in DELTAS:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The benchmark's pages and plots, made of what the other programs here measured and left in a directory of results (RESULTS; default: build/results).
+"""The benchmark's pages and plots, made from the results of the other programs here, in a directory (RESULTS; default: build/results).
 
-  report.py stamp PART SECONDS   notes which lmc.h and machine the results of a part are of, in PART.stamp; bench/run calls it after each part
-  report.py page DIRECTORY       writes REPORT.md. All parts must be of one lmc.h, machine and compiler, else it fails and names them;
-                                 with MIX=1 the page says at its top which part is of which
-  report.py fidelity DIRECTORY   writes fidelity.md: training resumed from quantised states, of build/fidelity/fidelity.json
+  report.py stamp PART SECONDS   notes in PART.stamp the lmc.h and the machine of a part's results; bench/run calls it after each part report.py page
+  DIRECTORY writes REPORT.md. All parts must have one lmc.h, machine and compiler, else it fails and names them; with MIX=1 the top of the page says
+  which part has which
+  report.py fidelity DIRECTORY   writes fidelity.md: training resumed from quantised states, from build/fidelity/fidelity.json
   report.py plots DIRECTORY      SVG files; the same input gives the same bytes"""
 import datetime, hashlib, json, os, platform, re, subprocess, sys
 
@@ -66,7 +66,7 @@ def put_fidelity(out):
             out("| %s | %s |" % (title if len(row) == 1 else "%s, %d seeds" % (title, len(row)), " | ".join(cells)))
 
 
-# -- stamps: what the results are of --
+# -- stamps: the origin of results --
 
 def first_line(*command):
     try:
@@ -135,7 +135,7 @@ def percent(row):
 
 
 def put_summary(out):
-    """What a reader wants to know first, from the tables that follow."""
+    """The most important figures of the tables that follow."""
     bench, peers, delta, command = load("bench.json"), load("peers.json"), load("delta.json"), load_command()
     names = [name for name in ("N(0, 0.02) bf16", "N(0, 0.02) fp16", "N(0, 0.02) fp32", "N(0, 1) fp8") if find(bench, part="codec", data=name)]
     tiers = [tier for tier in ("scalar", "neon", "simde", "avx2", "avx512") if find(bench, part="codec", tier=tier)]
@@ -231,7 +231,7 @@ def main_page(directory):
     else:
         out("lmc.h %s (its SHA-256 begins with %s), commit %s, measured on %s by `make bench`. Machine: %s. Compiler: %s." %
             tuple(newest[key] for key in ("lmc.h", "digest", "commit", "ended", "machine", "compiler")))
-    if os.path.exists(os.path.join(RESULTS, "note.md")):  # by hand: what was measured again, or disturbed
+    if os.path.exists(os.path.join(RESULTS, "note.md")):  # written by hand: what was measured again, or disturbed
         with open(os.path.join(RESULTS, "note.md")) as file: out("\n**Of this run.** " + file.read().strip())
     missing = [PARTS[part] for part in PARTS if part not in stamps]
     if missing:
@@ -294,7 +294,7 @@ def main_fidelity(directory):
 
 def main_stamp(part, seconds):
     stamp = make_stamp(float(seconds))
-    if part == "fidelity": # goes on from run to run; it has settings of its own
+    if part == "fidelity": # it continues from run to run, with its own settings
         stamp["settings"] = ""
     with open(build("fidelity/stamp" if part == "fidelity" else part + ".stamp"), "w", encoding="utf-8") as file:
         json.dump(stamp, file, indent=1)

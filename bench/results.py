@@ -1,4 +1,4 @@
-"""The results that the benchmark's programs leave, as rows: dictionaries, of which find() picks."""
+"""The results of the benchmark's programs, as rows: dictionaries, which find() selects."""
 import json, os, subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -8,11 +8,11 @@ SHOWN = {"LMC avx512": "LMC, AVX-512", "LMC avx2": "LMC, AVX2", "LMC neon": "LMC
          "zstd -1, bytes": "zstd -1", "zstd -1, planes": "zstd -1, byte planes", "blosc2 bitshuffle, lz4": "blosc2", "pcodec": "pcodec"}
 
 
-WEIGHTS = "examples/data" # the rows of peers.json that are shown first: real weights, which everybody has
+WEIGHTS = "examples/data" # the rows of peers.json that are shown first: real weights, in the repository
 
 
 def build(name):
-    """A file of results."""
+    """The path of a file of results."""
     return os.path.join(ROOT, "build", name) if name.startswith("fidelity/") else os.path.join(RESULTS, name)
 
 
@@ -25,7 +25,7 @@ def load(name):
 
 
 def measure(program, options):
-    """What build/PROGRAM prints becomes the file of its results."""
+    """Writes the output of build/PROGRAM to the file of its results."""
     os.makedirs(RESULTS, exist_ok=True)
     printed = subprocess.run([os.path.join(ROOT, "build", program)] + options, stdout=subprocess.PIPE, check=True).stdout
     with open(build(program + ".json"), "wb") as file:
@@ -33,7 +33,7 @@ def measure(program, options):
 
 
 def measured(program):
-    """Its rows, which must be there."""
+    """Its rows; the file must be there."""
     with open(build(program + ".json")) as file:
         return json.load(file)
 
@@ -75,7 +75,8 @@ FIDELITY = {"exact": "exact", "noise": "noise control", "lmc8": "LMC 8 bit", "lm
 
 
 def load_fidelity():
-    """Its runs, by stage, in FIDELITY's order; each with the difference of its losses from the exact run's. None if there is no such file."""
+    """The runs of fidelity.json, by stage, in FIDELITY's order; each with the difference of its losses from the exact run's. None if there is no such
+    file."""
     report = load("fidelity/fidelity.json")
     if not report:
         return None, {}

@@ -1,17 +1,17 @@
-/* What of a snapshot's writing and restoring cannot run in parallel, and what so many workers could
- * reach at most. It needs one core.
+/* Which parts of writing and restoring a snapshot cannot run in parallel, and the speedup that
+ * several workers could reach at most. It needs one core.
  *
  *   cc -O2 -I. bench/serial.c -o build/serial && build/serial [MB [TENSORS]]
  *
- * The workers are played by the calling thread: it runs the tasks of each wave one after another,
- * gives each to the worker that is free first, and adds up what the busiest one has to do. Time
+ * The calling thread simulates the workers: it runs the tasks of each wave one after another,
+ * assigns each to the worker that is free first, and adds up the time of the busiest one. Time
  * outside of all waves is serial: planning, index, fingerprints, the first read and the last write
- * of a stream. So are page faults of the library's own buffers, if nothing runs beside them; those
- * of the arrays and of the snapshot were taken before. From memory to memory: by streams, which one
- * task reads and one writes, and from and to arrays. Of five passes the least of each figure. "at
- * least": serial time and the busiest worker of each wave. The last two columns: what the serial
- * share alone would let 8 and 16 workers reach. Neither what memory allows nor what it costs to
- * wake threads is in it. SPDX-License-Identifier: MIT */
+ * of a stream. So are page faults of the library's own buffers, if no task runs meanwhile; those of
+ * the arrays and of the snapshot happen before. From memory to memory: by streams, which one task
+ * reads and one writes, and from and to arrays. Each figure is the least of five passes. "at
+ * least": serial time and the busiest worker of each wave. The last two columns: the bound for 8
+ * and 16 workers from the serial share alone, without limits of memory and the cost of waking
+ * threads. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #define BENCH "serial"
 #include "measure.h"
@@ -23,7 +23,7 @@ static struct played {
 static void play(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
 {
     double load[1024] = {0}, most = 0;
-    double start = now(), end; /* not CPU time: to ask for that takes a call of the system */
+    double start = now(), end; /* not CPU time, which needs a system call */
     size_t i;
     unsigned worker;
     (void)user;
@@ -58,7 +58,7 @@ static void check(enum lmc_status status)
     if (status != LMC_OK) fail("", lmc_status_text(status));
 }
 
-/* One file of n_tensors, nearly all of whose bytes are in every fifth; the others are small. */
+/* One file of n_tensors; every fifth is large, the others are small. */
 static lmc_tensor *make_tensors(size_t n_tensors, size_t size)
 {
     lmc_tensor *const tensors = (lmc_tensor *)calloc(n_tensors, sizeof *tensors);
@@ -98,7 +98,7 @@ static void keep(int what, double total)
     if (b->total == 0 || total < b->total) b->total = total;
 }
 
-/* By the law of Amdahl: as often as fast as one worker, if workers share all but the serial part
+/* By Amdahl's law: the speedup over one worker, if workers share all except the serial part
  * evenly. */
 static double bound(double share, double n_workers)
 {
@@ -155,7 +155,7 @@ static void restore_snapshot(const lmc_parallel *parallel)
     if (n_restored != size || memcmp(restored, src, size) != 0) fail("did not come back", "");
 }
 
-/* At random access, to where the caller wants it. */
+/* Reads at random access, to the caller's memory. */
 static void read_snapshot(const lmc_parallel *parallel, int what)
 {
     const lmc_source source = lmc_memory_source(&out);
@@ -178,7 +178,7 @@ static void read_snapshot(const lmc_parallel *parallel, int what)
 static void measure_pass(unsigned n_workers)
 {
     const lmc_parallel parallel = {play, NULL, n_workers};
-    if (!out.data) { /* once: its pages are faulted in */
+    if (!out.data) { /* the first time: its pages are faulted in */
         out.data = (uint8_t *)malloc(out.cap = size);
         if (!out.data) fail("out of memory", "");
         memset(out.data, 1, size);

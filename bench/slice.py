@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long it takes to read 1 MB of a checkpoint of 10 GB, and how many requests.
+"""Time and requests to read 1 MB of a checkpoint of 10 GB.
 
     bench/slice.py [--gb N] [--dir DIRECTORY]        markdown to stdout
 
-The checkpoint is sparse: tensors of 1 GB of bf16, zero but for 32 MB of random weights in the middle of each, from which
-the slices are taken. So its LMC file is small, and has as many blocks and as large an index as a full one. Each figure is
+The checkpoint is sparse: tensors of 1 GB of bf16, zero except 32 MB of random weights in the middle of each, from which slices are taken. So its LMC
+file is small, and has as many blocks and as large an index as a full one. Each figure is
 the median of 21 slices at random places; "opened anew": safe_open, the slice, close."""
 import argparse, functools, http.server, os, random, statistics, sys, tempfile, threading, time
 import numpy as np
@@ -18,7 +18,7 @@ SLICE = 1 << 8                    # rows of a slice: 1 MiB
 
 
 class Ranges(http.server.BaseHTTPRequestHandler):
-    """A server of one file, by ranges, that counts."""
+    """A server of one file, by ranges, that counts requests."""
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""How small are deltas, against the bound? Of training steps and of simulated steps of reinforcement learning.
+"""How small are deltas, compared with the bound? For training steps and simulated steps of reinforcement learning.
 
   bench/sparse.py make DIRECTORY DATA [MB [SHARE...]]
       writes pairs DIRECTORY/NAME/{old,new}.safetensors of MB megabytes (default 200), a pair for each share of changed elements (0.01: 1 %)
-  bench/sparse.py sizes LMC PAIR...          a table: what LMC (the command) and zstd make of each pair OLD:NEW, or of DIRECTORY/NAME
+  bench/sparse.py sizes LMC PAIR...          a table: the sizes of LMC (the command) and zstd for each pair OLD:NEW, or DIRECTORY/NAME
 
-Reinforcement learning moves weights by so little that most bf16 weights stay where they are. There are no such checkpoints that may be passed
-on, so the pairs are a simulation: real fp32 master weights and moments (DATA/series/step-001010), tiled to the size that is wanted (8 tiles
-high, each with rows and columns in an order of its own), gradients drawn with the variance that each element really has, AdamW (0.9, 0.999) at a learning
-rate that makes the share of changed elements what it should be, and bf16 weights rounded from the masters before and after.
+Reinforcement learning changes weights so little that most bf16 weights stay the same. No such checkpoints are free to distribute, so the pairs are
+simulated. Real fp32 master weights and moments (DATA/series/step-001010) are tiled to the wanted size (8 tiles high, each with rows and columns in
+its own order). Gradients are drawn with the real variance of each element. AdamW (0.9, 0.999) uses a learning rate that gives the wanted share of
+changed elements. bf16 weights are rounded from the masters before and after.
 
-The bound is that of a coder that knows the exponent of each old element and all frequencies for nothing: for each exponent, the entropy of the
-distance in floats between old and new, times its elements. Headers, names and everything else count for the coder and not for the bound.
-SPDX-License-Identifier: MIT
+The bound is for a coder that knows the exponent of each old element and all frequencies: for each exponent, the entropy of the distance in floats
+between old and new, times its elements. Headers, names and everything else count for the coder, not for the bound. SPDX-License-Identifier: MIT
 """
 import json, os, struct, subprocess, sys, tempfile
 
@@ -46,7 +45,7 @@ def write(path, tensors):
 
 
 def to_bf16(x):
-    """Nearest, ties to even."""
+    """Rounds to nearest, ties to even."""
     bits = x.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -106,7 +105,7 @@ def bound(old, new):
     counts, n, n_changed = {}, 0, 0
     for k in old:
         a, b = (np.frombuffer(x[k][2].tobytes(), np.uint16).astype(np.int32) for x in (old, new))
-        # floats of one sign are ordered like their bits; a change of sign goes on below zero
+        # floats of one sign are ordered like their bits; a change of sign continues below zero
         distance = np.where((b ^ a) & 0x8000, -(b & 0x7FFF) - (a & 0x7FFF) - 1, (b & 0x7FFF) - (a & 0x7FFF))
         keys, number = np.unique(((a >> 7) & 255).astype(np.int64) << 32 | (distance + (1 << 20)), return_counts=True)
         for key, c in zip(keys.tolist(), number.tolist()):

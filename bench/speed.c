@@ -1,12 +1,12 @@
-/* Each data set by each tier and level, in one process and taking turns, as bench/speed.py wants
- * it: with memcpy of the same buffer and, where a target names it, with huff0.
+/* For bench/speed.py: each data set with each tier and level, in one process and in turn, with
+ * memcpy of the same buffer and, where a target names it, with huff0.
  *
  *   speed [--mb N] [--pair-mb N] [--reps N] [--tier NAME] [--only TEXT] [--level NAME] [--huff0 0]
  *         [--series DIR] > JSON
  *
  * Medians of the ratios to the memcpy of the same repetition. CPU time of the thread, pre-faulted
- * buffers; everything that is coded is decoded and compared once. huff0 codes the plane of the
- * exponent alone and writes no checksums (peers.c). */
+ * buffers; all output is decoded and compared once. huff0 codes only the plane of the exponent and
+ * writes no checksums (peers.c). */
 #define _GNU_SOURCE
 #define BENCH "speed"
 #include "measure.h"
@@ -63,7 +63,7 @@ static struct job {
     uint8_t *enc, *dst, *ws;
 } job;
 
-/* Seconds for one direction. */
+/* Returns the seconds for one direction. */
 static double run(struct coder *coder, int decodes)
 {
     const char *const dtype = lmc_dtype_name(job.options.dtype);

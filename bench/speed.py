@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Is LMC as fast as it set out to be? From what build/speed measures.
+"""Does LMC reach its targets of speed? From the measurements of build/speed.
 
   bench/speed.py measure [OPTIONS]   runs build/speed with them; its results go to build/results/speed.json
   bench/speed.py page                prints a table of that file, with the targets

@@ -1,13 +1,12 @@
-/* Where the time of a block goes: ticks of the time stamp counter for an element, kernel by kernel.
+/* The time of each kernel for a block: ticks of the time stamp counter for each element.
  *
  *   steps [--mb N] [--reps N] [--tier NAME] [--only TEXT] [--series DIR] > TABLE
  *
- * Each block is coded and decoded by kernels that note the time they take, from memory and hot: of
- * N MB, block after block, so that none is in a cache when its turn comes again; then the first one
- * alone. What counts of a kernel in a block is the fastest of all repetitions, so what other
- * programs do to a shared machine mostly does not. "hot" is what would be left if nothing waited
- * for memory; "rest" what is in no kernel: samples, counts, plans, trees, copies.
- * SPDX-License-Identifier: MIT */
+ * Kernels that measure their time code and decode each block, from memory and hot. From memory: N
+ * MB, block after block, so that no block is in a cache when its turn comes again. Hot: only the
+ * first block. For each kernel and block the fastest of all repetitions counts, which mostly
+ * excludes disturbances by other programs. "hot" is the time without waiting for memory; "rest" is
+ * outside of all kernels: samples, counts, plans, trees, copies. SPDX-License-Identifier: MIT */
 #define _GNU_SOURCE
 #define BENCH "steps"
 #include "measure.h"
@@ -50,7 +49,7 @@ static const char *const step_names[N_STEPS] = {"memcpy", "all",
 #undef STEP
 };
 
-/* Ticks of the call at hand, of which `overhead` for each are the counter's own. */
+/* Ticks of the current call; each measurement includes `overhead`, the counter's own ticks. */
 static uint64_t ticks[N_STEPS], overhead;
 static const lmc__kernels *real;
 
@@ -63,7 +62,7 @@ static inline uint64_t read_counter(void)
     return t;
 }
 
-/* Kernels are given the real table, so that what they call is not noted twice. */
+/* Kernels get the real table, so that calls within them are not measured twice. */
 #define TIMED(step, call)                                                                          \
     const uint64_t start = read_counter();                                                         \
     call;                                                                                          \
@@ -195,7 +194,7 @@ static void copy_block(size_t block)
         if (ticks[COPY] < least[block][way][COPY]) least[block][way][COPY] = ticks[COPY];
 }
 
-/* Ticks for an element of each step of both ways. */
+/* Ticks for each element, of each step in both directions. */
 static void measure_blocks(double out[N_WAYS][N_STEPS], const lmc__kernels *k, size_t n_blocks,
                            int reps)
 {

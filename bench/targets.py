@@ -1,4 +1,4 @@
-"""Is LMC as fast and as small as it set out to be? The last table of REPORT.md."""
+"""Does LMC reach its targets of speed and size? The last table of REPORT.md."""
 from results import WEIGHTS, find, load, load_checkpoint, load_command, load_fidelity
 
 BEST, HUFFMAN = "avx512", ("huff0", "OpenZL huffman", "zipnn")
@@ -20,7 +20,7 @@ def judge_speed(bench, what, names, tier, compress, decompress):
 
 
 def judge_peers(peers, data, compress, decompress):
-    """compress, decompress: the multiples of memcpy that suffice where a multiple of a peer is more."""
+    """compress, decompress: the multiples of memcpy that are enough where a multiple of a peer is more."""
     rows = find(peers, data=data)
     ours = find(rows, codec="LMC " + BEST)
     if not ours:
@@ -71,7 +71,7 @@ def judge_threads(bench):
 
 
 def judge_delta(rows):
-    """Shares of the bound by how much changed; speeds of the default level."""
+    """Shares of the bound, by the share of changes; speeds of the default level."""
     sizes = [row for row in find(rows, part="sizes") if not row["data"].startswith(("exp_avg", "unrelated"))]
     if not rows:
         judge("deltas", "", "", None)
@@ -97,7 +97,7 @@ def judge_delta(rows):
 
 
 def judge_checkpoint():
-    """Targets: what a prototype reached on all tensors of that network."""
+    """Targets: those that a prototype reached on all tensors of that network."""
     targets = {"1000-1001": 1.74, "1000-1010": 1.56}
     rows, own = load_checkpoint("checkpoint.tsv"), load_checkpoint("checkpoint-own.tsv", "own series, ")
     if not rows:
@@ -129,7 +129,7 @@ def judge_command(command):
 
 
 def judge_moments(rows):
-    """Targets: what a study found for such networks; each is of the worst snapshot of a series. Bits are those of the matrices."""
+    """Targets: the results of a study for such networks, each of the worst snapshot of a series. Bits are those of the matrices."""
     if not rows:
         judge("quantised moments", "", "", None)
     for row in rows:
@@ -160,7 +160,7 @@ def judge_quantise(rows):
 
 
 def judge_fidelity():
-    """Targets: the study's, whose network was another."""
+    """Targets: those of the study, which had another network."""
     _, stages = load_fidelity()
     if not any(find(runs, mode="lmc8") for runs in stages.values()):
         return judge("training resumed from quantised moments", "", "", None)

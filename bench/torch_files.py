@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast `lmc` takes files of torch.save, beside safetensors files of the same tensors.
+"""The speed of `lmc` with files of torch.save, compared with safetensors files of the same tensors.
 
     bench/torch_files.py make DIR [COLUMNS [LAYERS]]   with PyTorch and safetensors: opt (fp32 moments) and bf (bf16 weights), as .pt and .safetensors
     bench/torch_files.py measure DIR [ROUNDS]          in turns, on one thread and on two; DIR in memory (tmpfs)
-    bench/torch_files.py sizes DIR WAY...              of what tests/make_checkpoints.py DIR WAY... has made: where the bytes are
+    bench/torch_files.py sizes DIR WAY...              where the bytes are, in files that tests/make_checkpoints.py DIR WAY... has made
 
-Prints for each the median of the seconds that pass, and of those of the CPU; and the median of the ratios of neighbours.
+Prints for each the median of the elapsed seconds, and of the CPU's; and the median of the ratios of neighbours.
 Environment: LMC (default: build/lmc). SPDX-License-Identifier: MIT
 """
 import json
@@ -34,7 +34,7 @@ def make(folder, columns=1024, layers=5):
 
 
 def run(*args):
-    """Seconds that pass, seconds of the CPU: in user mode and for the system, as their sum alone is exact."""
+    """Elapsed seconds, and CPU seconds: the sum of user and system time, because only the sum is exact."""
     def used():
         r = resource.getrusage(resource.RUSAGE_CHILDREN)
         return r.ru_utime + r.ru_stime
@@ -61,7 +61,7 @@ def measure(folder, rounds=9):
 
 
 def weigh(source, base):
-    """Bytes in all, of .metadata, of tensors, between tensors, of the rest (sections, index); how many tensors."""
+    """Bytes: total, .metadata, tensors, between tensors, the rest (sections, index); then the number of tensors."""
     with tempfile.TemporaryDirectory() as place:
         out, bases = os.path.join(place, "x.lmc"), ["--base", base] if base else []
         run(*bases, "-o", out, source)

@@ -4,33 +4,19 @@
 #include "container_check.h"
 #include "sorted.h"
 
-struct dcp_place {
-    const char *name, *file;
-    uint64_t offset, size;
-    uint32_t extents, position; /* nodes of the pickle; 0: unknown */
-};
-
-/* The tuple itself, if the node is a torch.Size. */
-static uint32_t tuple_of(const struct pickle *p, uint32_t node)
-{
-    if (pickle_get(p, node)->type == PICKLE_CALL)
-        node = pickle_item(p, pickle_get(p, node)->arguments, 0);
-    return pickle_get(p, node)->type == PICKLE_TUPLE ? node : 0;
-}
-
 /* Reads an entry of storage_data: index and place. */
 static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {
     const struct pickle *const p = &d->pickle;
-    struct dcp_place *const place = &d->places[d->n];
-    memset(place, 0, sizeof *place);
-    place->name = pickle_text(p, pickle_member(p, link->key, "fqn"), PICKLE_TEXT);
-    place->file = pickle_text(p, pickle_member(p, link->value, "relative_path"), PICKLE_TEXT);
-    place->position = tuple_of(p, pickle_member(p, link->key, "offset"));
-    if (!place->name || !place->file ||
-        !pickle_count(p, pickle_member(p, link->value, "offset"), &place->offset) ||
-        !pickle_count(p, pickle_member(p, link->value, "length"), &place->size) ||
-        place->offset > CONTAINER_MAX_SIZE - place->size)
+    struct dcp_item *const item = &d->items[d->n];
+    memset(item, 0, sizeof *item);
+    item->name = pickle_text(p, pickle_member(p, link->key, "fqn"), PICKLE_TEXT);
+    item->file = pickle_text(p, pickle_member(p, link->value, "relative_path"), PICKLE_TEXT);
+    item->position = pickle_member(p, link->key, "offset");
+    if (!item->name || !item->file ||
+        !pickle_count(p, pickle_member(p, link->value, "offset"), &item->offset) ||
+        !pickle_count(p, pickle_member(p, link->value, "length"), &item->size) ||
+        item->offset > CONTAINER_MAX_SIZE - item->size)
         return container_bad(d, "its storage_data are not understood");
     d->n++;
     return CONTAINER_OK;
@@ -38,7 +24,7 @@ static enum container_result read_item_place(struct dcp *d, const struct pickle_
 
 static int compare_items_by_place(const void *a, const void *b)
 {
-    const struct dcp_place *x = (const struct dcp_place *)a, *y = (const struct dcp_place *)b;
+    const struct dcp_item *x = (const struct dcp_item *)a, *y = (const struct dcp_item *)b;
     const int order = strcmp(x->file, y->file);
     if (order) return order;
     return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
@@ -46,7 +32,7 @@ static int compare_items_by_place(const void *a, const void *b)
 }
 
 /* Sets the extents of the whole tensor in all items of that name. sorted: the items by name */
-static void set_extents(struct dcp_place **sorted, size_t n, const char *name, uint32_t extents)
+static void set_extents(struct dcp_item **sorted, size_t n, const char *name, uint32_t extents)
 {
     size_t low;
     FIND_FIRST(low, n, strcmp(sorted[low]->name, name) < 0);
@@ -57,13 +43,13 @@ static void set_extents(struct dcp_place **sorted, size_t n, const char *name, u
 static enum container_result read_extents(struct dcp *d, uint32_t tensors)
 {
     const struct pickle *const p = &d->pickle;
-    struct dcp_place **sorted = (struct dcp_place **)malloc((d->n + 1) * sizeof *sorted);
+    struct dcp_item **sorted = (struct dcp_item **)malloc((d->n + 1) * sizeof *sorted);
     if (!sorted) return CONTAINER_MEMORY;
-    for (size_t i = 0; i < d->n; i++) sorted[i] = &d->places[i];
+    for (size_t i = 0; i < d->n; i++) sorted[i] = &d->items[i];
     if (d->n) qsort((void *)sorted, d->n, sizeof *sorted, compare_named);
     for (uint32_t i = pickle_get(p, tensors)->first; i; i = p->links[i].next) {
         const char *name = pickle_text(p, p->links[i].key, PICKLE_TEXT);
-        const uint32_t extents = tuple_of(p, pickle_member(p, p->links[i].value, "size"));
+        const uint32_t extents = pickle_member(p, p->links[i].value, "size");
         if (name && extents) set_extents(sorted, d->n, name, extents);
     }
     free((void *)sorted);
@@ -79,11 +65,11 @@ static enum container_result read_places(struct dcp *d)
     if (pickle_get(p, places)->type != PICKLE_DICT || pickle_get(p, tensors)->type != PICKLE_DICT)
         return container_bad(d, "it has no storage_data");
     for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next) n++;
-    d->places = (struct dcp_place *)malloc((n + 1) * sizeof *d->places);
-    if (!d->places) return CONTAINER_MEMORY;
+    d->items = (struct dcp_item *)malloc((n + 1) * sizeof *d->items);
+    if (!d->items) return CONTAINER_MEMORY;
     for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next)
         TRY(read_item_place(d, &p->links[i]));
-    qsort(d->places, d->n, sizeof *d->places, compare_items_by_place);
+    qsort(d->items, d->n, sizeof *d->items, compare_items_by_place);
     return read_extents(d, tensors);
 }
 
@@ -100,30 +86,23 @@ enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uin
 void dcp_free(struct dcp *d)
 {
     pickle_free(&d->pickle);
-    free(d->places);
-    d->places = NULL;
+    free(d->items);
+    d->items = NULL;
     d->n = 0;
 }
 
 size_t dcp_find(const struct dcp *d, const char *file)
 {
     size_t low;
-    FIND_FIRST(low, d->n, strcmp(d->places[low].file, file) < 0);
-    return low < d->n && strcmp(d->places[low].file, file) == 0 ? low : d->n;
+    FIND_FIRST(low, d->n, strcmp(d->items[low].file, file) < 0);
+    return low < d->n && strcmp(d->items[low].file, file) == 0 ? low : d->n;
 }
 
-void dcp_get(const struct dcp *d, size_t i, struct dcp_item *item)
+unsigned dcp_get_part(const struct dcp *d, const struct dcp_item *item,
+                      uint64_t extents[LMC_MAX_RANK], uint64_t position[LMC_MAX_RANK])
 {
-    const struct dcp_place *const place = &d->places[i];
-    int rank = 0;
-    memset(item, 0, sizeof *item);
-    item->file = place->file;
-    item->offset = place->offset;
-    item->size = place->size;
-    item->name = place->name;
-    if (place->extents && place->position)
-        rank = pickle_counts(&d->pickle, place->extents, item->extents, LMC_MAX_RANK);
-    if (rank > 0 &&
-        pickle_counts(&d->pickle, place->position, item->position, LMC_MAX_RANK) == rank)
-        item->rank = (unsigned)rank;
+    const int rank = pickle_counts(&d->pickle, item->extents, extents, LMC_MAX_RANK);
+    return rank > 0 && pickle_counts(&d->pickle, item->position, position, LMC_MAX_RANK) == rank
+               ? (unsigned)rank
+               : 0;
 }

@@ -34,8 +34,8 @@ struct zip {
  * to be freed; OTHER (none ends there) or BAD: see error; MEMORY. */
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end);
 
-/* Finds the offset of the member's data, unless it is known, by the local header, whose length only
- * itself tells. OK, BAD (see error) or MEMORY. */
+/* Finds the offset of the member's data, unless it is known, by the local header, as only this
+ * tells its own length. OK, BAD (see error) or MEMORY. */
 enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m);
 
 /* The member of that name; NULL: there is none. */
@@ -144,17 +144,14 @@ int pickle_counts(const struct pickle *p, uint32_t node, uint64_t *counts, int m
 
 /* An item: a tensor, a part of one, or another object. */
 struct dcp_item {
-    const char *file; /* its file, relative to the directory */
+    const char *name, *file; /* file: relative to the directory */
     uint64_t offset, size;
-    const char *name;
-    unsigned rank;                   /* 0: its shape is unknown */
-    uint64_t extents[LMC_MAX_RANK];  /* of the whole tensor */
-    uint64_t position[LMC_MAX_RANK]; /* of this part in it */
+    uint32_t extents, position; /* nodes of the pickle, see dcp_get_part(); 0: unknown */
 };
 
 struct dcp {
     struct pickle pickle;
-    struct dcp_place *places; /* sorted by file and offset */
+    struct dcp_item *items; /* sorted by file and offset */
     size_t n;
     char error[128];
 };
@@ -167,7 +164,10 @@ void dcp_free(struct dcp *d);
 /* The number of the first item of a file; its others follow. d->n: it has none. */
 size_t dcp_find(const struct dcp *d, const char *file);
 
-void dcp_get(const struct dcp *d, size_t i, struct dcp_item *item);
+/* The extents of the whole tensor, and the position of this part in it. Returns their rank; 0:
+ * nothing is known of its shape. */
+unsigned dcp_get_part(const struct dcp *d, const struct dcp_item *item,
+                      uint64_t extents[LMC_MAX_RANK], uint64_t position[LMC_MAX_RANK]);
 
 /* -- the tensors in an object that torch.save() has written --
  *

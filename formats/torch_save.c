@@ -28,7 +28,8 @@ struct builder {
     size_t views_room;
     int folds;                   /* all tensors become views, and the list becomes empty */
     const char *item;            /* name of the item that this archive has; or "" */
-    const struct dcp_item *part; /* which part of a tensor it is; or NULL */
+    const struct dcp *dcp;       /* where it is listed; or NULL */
+    const struct dcp_item *part; /* the item there; or NULL */
     /* The file in a snapshot whose views are to be found; else NULL */
     const lmc_file *file;
     struct listed *listed; /* its tensors, sorted by name */
@@ -47,20 +48,20 @@ struct archive_of_torch {
 /* -- names -- */
 
 /* Writes "[0:512,128:256]" for a part of a tensor, up to the last dimension that is cut. */
-static void name_part(char *text, size_t cap, const struct dcp_item *part, const uint64_t *shape,
+static void name_part(char *text, size_t cap, const struct builder *b, const uint64_t *shape,
                       unsigned rank)
 {
+    uint64_t extents[LMC_MAX_RANK], position[LMC_MAX_RANK];
     size_t size = 0;
     unsigned n = 0;
-    text[0] = 0;
-    if (!part || part->rank != rank) return;
+    if (!b->part || dcp_get_part(b->dcp, b->part, extents, position) != rank) return;
     for (unsigned i = 0; i < rank; i++)
-        if (part->position[i] || shape[i] != part->extents[i]) n = i + 1;
+        if (position[i] || shape[i] != extents[i]) n = i + 1;
     for (unsigned i = 0; i < n && size < cap; i++)
-        size += (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
-                                 (unsigned long long)part->position[i],
-                                 (unsigned long long)(part->position[i] + shape[i]),
-                                 i + 1 == n ? "]" : "");
+        size +=
+            (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
+                             (unsigned long long)position[i],
+                             (unsigned long long)(position[i] + shape[i]), i + 1 == n ? "]" : "");
 }
 
 /* Adds the tensor's name: of the item, then its path in it, part and suffix. */
@@ -96,8 +97,8 @@ static enum container_result add_name_of_view(struct builder *b, const struct ar
                                               const struct torch_view *view, size_t shape)
 {
     const char *const path = a->views.names + view->name;
-    char part[LMC_MAX_RANK * 44];
-    name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, view, shape), view->rank);
+    char part[LMC_MAX_RANK * 44] = "";
+    if (!*path) name_part(part, sizeof part, b, numbers_of(a, view, shape), view->rank);
     return add_name(b, path, part, "");
 }
 
@@ -261,7 +262,8 @@ static enum container_result find_listed(struct builder *b, struct archive_of_to
     if (whole && whole->tensor->rank == 1)
         (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
     enum container_result result = zip_locate(&a->zip, b->view, m);
-    return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
+    if (result == CONTAINER_BAD) (void)container_bad(b->c, "%s", a->zip.error);
+    return result;
 }
 
 /* Adds the storage of these views, which are in the order of memory. */
@@ -559,23 +561,22 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
                                              const char *name)
 {
     uint64_t end = 0, start;
-    for (size_t i = dcp_find(d, name); i < d->n; i++) {
-        struct dcp_item item;
-        dcp_get(d, i, &item);
-        if (strcmp(item.file, name) != 0) break;
-        if (item.offset < end || item.offset + item.size > b->view->size)
+    b->dcp = d;
+    for (const struct dcp_item *item = d->items + dcp_find(d, name);
+         item < d->items + d->n && strcmp(item->file, name) == 0; item++) {
+        if (item->offset < end || item->offset + item->size > b->view->size)
             return container_bad(b->c, "its .metadata lists items that overlap or are missing");
-        end = item.offset + item.size;
-        b->item = item.name;
-        b->part = &item;
-        enum container_result result = add_archive(b, item.offset, end, &start);
+        end = item->offset + item->size;
+        b->item = item->name;
+        b->part = item;
+        enum container_result result = add_archive(b, item->offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
             note(b->c, "one of its items is no archive: %.120s", b->c->error);
             continue;
         }
         if (result != CONTAINER_OK) return result;
-        if (start != item.offset) return container_bad(b->c, "its .metadata is not of this file");
+        if (start != item->offset) return container_bad(b->c, "its .metadata is not of this file");
     }
     return CONTAINER_OK;
 }

@@ -1,5 +1,5 @@
-/* containers.h - the command's parsers of files with tensors, with what is private in them, and
- * what all of them promise */
+/* containers.h - the command's parsers of files with tensors, with their private names, and checks
+ * of what all of them promise */
 #ifndef FUZZ_CONTAINERS_H
 #define FUZZ_CONTAINERS_H
 
@@ -10,7 +10,7 @@
 #endif
 #include "../formats/container.h"
 #include "../formats/torch.h"
-/* What would take megabytes to reach is reached by kilobytes here. */
+/* Smaller limits than the command's: inputs of kilobytes reach them. */
 #undef CONTAINER_MAX_HEADER
 #define CONTAINER_MAX_HEADER (100000u + 8)
 #define MIN_SIZE ((size_t)1 << 13)
@@ -36,7 +36,7 @@ static enum lmc_status discard(void *user, const void *data, size_t size)
     return LMC_OK;
 }
 
-/* The file with its tensors, as a snapshot would have it. */
+/* A writer of snapshots must accept the file with its tensors. */
 static void check_acceptable(const struct container *c, uint64_t file_size)
 {
     const lmc_sink sink = {discard, NULL};
@@ -52,7 +52,7 @@ static void check_acceptable(const struct container *c, uint64_t file_size)
     lmc_writer_free(writer);
 }
 
-/* What is known by another name lies within the file, too, from its first to its last element. */
+/* A view is within the file, too, from its first to its last element. */
 static void check_view(const struct container_view *v, uint64_t file_size)
 {
     uint64_t last = 0;

@@ -1,8 +1,8 @@
 /* fuzz.h - what the harnesses share: parameters drawn from the input's end, buffers that end at a
- * page no one may touch, an allocator that is emptied after each input, and checks that abort. A
- * harness is a file fuzz_NAME.c with LLVMFuzzerTestOneInput and the lines FUZZ_BEGIN() and
- * FUZZ_END() around what it does; it is linked with lmc.c, the one implementation of lmc.h. A
- * harness must not depend on what came before: the same input does the same again. */
+ * page that cannot be accessed, an allocator that is emptied after each input, and checks that
+ * abort. A harness is a file fuzz_NAME.c with LLVMFuzzerTestOneInput, whose work is between
+ * FUZZ_BEGIN() and FUZZ_END(). It is linked with lmc.c, the one implementation of lmc.h. A harness
+ * must not depend on earlier inputs: the same input always does the same. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -34,15 +34,15 @@ static inline void fuzz_fail(const char *what, const char *file, int line)
     abort();
 }
 
-/* -- parameters: they are drawn from the end of the input, so that what they apply to stays where
- * it is -- */
+/* -- parameters: they are drawn from the end of the input, so that the data before them keeps its
+ * place -- */
 
 typedef struct fuzz_input {
     const uint8_t *data; /* what is left of it */
     size_t size;
 } fuzz_input;
 
-/* A number of so many bytes, at most 8; zeros stand before a short input. */
+/* A number of so many bytes, at most 8; missing bytes are zeros. */
 static inline uint64_t fuzz_draw(fuzz_input *in, unsigned n_bytes)
 {
     uint64_t value = 0;
@@ -50,7 +50,7 @@ static inline uint64_t fuzz_draw(fuzz_input *in, unsigned n_bytes)
     return value;
 }
 
-/* The next bits of a number that was drawn. */
+/* Takes the next bits of a number that was drawn. */
 static inline unsigned fuzz_bits(uint64_t *drawn, unsigned n_bits)
 {
     const unsigned value = (unsigned)(*drawn & (((uint64_t)1 << n_bits) - 1));
@@ -68,8 +68,7 @@ static inline void fuzz_put32(uint8_t *p, uint32_t value)
     for (i = 0; i < 4; i++) p[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Bytes that a seed stands for: of a few kinds that codecs treat differently, made eight at a
- * time. */
+/* Bytes made from a seed, of a few kinds that codecs treat differently, eight at a time. */
 static inline void fuzz_fill(uint8_t *dst, size_t size, uint32_t seed)
 {
     const unsigned kind = seed & 7;
@@ -107,7 +106,7 @@ static inline size_t fuzz_whole_pages(size_t size)
     return (size + page - 1) / page * page;
 }
 
-/* Once for each buffer: mapping takes longer than most inputs. Pages that are never touched take no
+/* Maps each buffer once, because mapping takes longer than most inputs. Untouched pages take no
  * memory. */
 static inline void fuzz_reserve(fuzz_guard *guard, size_t cap)
 {
@@ -135,7 +134,7 @@ static inline uint8_t *fuzz_copy(const fuzz_guard *guard, const void *data, size
                                  int at_start)
 {
     uint8_t *const place = fuzz_place(guard, size, at_start);
-    if (size) memmove(place, data, size); /* which may lie there already */
+    if (size) memmove(place, data, size); /* it may be there already */
     return place;
 }
 
@@ -145,7 +144,7 @@ typedef struct fuzz_heap {
     long calls;               /* that allocate or grow */
     long fail_at;             /* the number of the call that fails; -1: none */
     long live;                /* blocks not yet freed */
-    size_t size, peak, limit; /* bytes; more than limit fail, too */
+    size_t size, peak, limit; /* bytes; more than limit: the call fails, too */
 } fuzz_heap;
 
 extern fuzz_heap fuzz_memory;
@@ -157,21 +156,21 @@ void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size);
 void fuzz_begin(void);
 void fuzz_end(void);
 
-/* Each input starts with no memory in use, no failure planned and the best tier; it ends with no
- * memory in use. */
+/* At the start of each input no memory is in use, no failure is planned, and the tier is the best;
+ * at its end no memory is in use. */
 #define FUZZ_BEGIN() fuzz_begin()
 #define FUZZ_END() fuzz_end()
 
 /* -- tiers -- */
 
-/* In lmc.c, without asking the CPU each time, which takes longer than most inputs. */
+/* In lmc.c. They do not query the CPU each time, which takes longer than most inputs. */
 unsigned fuzz_count_tiers(void);     /* of this build on this machine */
 void fuzz_set_tier(unsigned number); /* modulo their number; 0 is the scalar one */
 
 /* -- what is private in lmc.h (in lmc.c) -- */
 
 /* Lists of n > 0 bytes and masks of n > 0 bits (spec 6), in a workspace of
- * lmc_block_workspace_size(n, 1). *used: bytes of src that they take. Encoding: 0 if there is no
+ * lmc_block_workspace_size(n, 1). *used: their bytes in src. Encoding returns 0 if there is no
  * room. */
 enum lmc_status fuzz_decode_list(uint8_t *dst, size_t n, const void *src, size_t size, size_t *used,
                                  void *ws, size_t ws_size);
@@ -184,9 +183,9 @@ size_t fuzz_encode_list(void *dst, size_t cap, const uint8_t *src, size_t n, enu
 size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, int is_of_class,
                         const uint8_t *src, size_t n, void *ws, size_t ws_size);
 
-/* lmc_block_decode of a block whose header was read; what is wrong has the status of its rule,
- * whatever the prediction. With `ahead` as it is done within what is so large that it is not to
- * stay in caches: ahead_size bytes there will be read next. */
+/* lmc_block_decode of a block whose header was read; a fault has the status of its rule, with any
+ * prediction. With `ahead` it streams, as for an output too large for the caches: ahead_size bytes
+ * there will be read next. */
 enum lmc_status fuzz_decode_block(uint8_t *dst, const uint8_t *src, const lmc_block_info *info,
                                   const uint8_t *base, const void *ahead, size_t ahead_size,
                                   void *ws, size_t ws_size);
@@ -195,8 +194,8 @@ enum lmc_status fuzz_decode_block(uint8_t *dst, const uint8_t *src, const lmc_bl
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base);
 void fuzz_repair_index(uint8_t *file, size_t size);
 
-/* Makes Header_CRC of a block right, of which size bytes are there; before it Payload_CRC, if there
- * is one and the payload is whole. */
+/* Sets Header_CRC of a block, of which size bytes are there; and before that Payload_CRC, if it has
+ * one and the payload is complete. */
 static inline void fuzz_seal_block(uint8_t *block, size_t size, uint32_t number)
 {
     const size_t payload_size = fuzz_get32(block + 8);
@@ -207,7 +206,7 @@ static inline void fuzz_seal_block(uint8_t *block, size_t size, uint32_t number)
     fuzz_put32(block + 20, lmc_crc32c(lmc_crc32c(0, place, 4), block, 20));
 }
 
-/* What a reader tells of its snapshot: all zero if there is none. */
+/* What a reader says about its snapshot: all zero if there is none. */
 static inline lmc_snapshot_info fuzz_info(const lmc_reader *reader)
 {
     lmc_snapshot_info info;

@@ -1,8 +1,8 @@
 /* A hostile block, with and without a prediction. Input: the block, its prediction if the
- * parameters say so, then 8 bytes of parameters. */
+ * parameters say so, 8 bytes of parameters. */
 #include "fuzz.h"
 
-/* What callers must not do is refused. */
+/* Wrong calls are refused. */
 static void check_arguments(const uint8_t *block, size_t size)
 {
     static uint8_t byte[64];
@@ -35,9 +35,9 @@ static void check_arguments(const uint8_t *block, size_t size)
 }
 
 #define MOST_INPUT ((size_t)1 << 20)
-#define MOST_OUTPUT ((size_t)4 << 20) /* decoded bytes of the largest block there is */
+#define MOST_OUTPUT ((size_t)4 << 20) /* decoded bytes of the largest possible block */
 #define MEDIUM_OUTPUT ((size_t)64 << 10)
-/* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of any size */
+/* larger blocks take long, so few are decoded: one in 16 up to 64 KiB, one in 256 of any size */
 #define USUAL_OUTPUT ((size_t)6 << 10)
 
 static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard, part_guard;
@@ -48,7 +48,7 @@ static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks, unsi
     while (n_tasks-- != 0) task(arg, n_tasks, (unsigned)(n_tasks % n));
 }
 
-/* A row of blocks as a tensor (spec 10): all of it, and a part. */
+/* A row of blocks as a coded tensor (layer 2 of lmc.h): all of it, and a part. */
 static void check_tensor(uint8_t *blocks, size_t size, int repair, int has_base, int at_start,
                          unsigned seed, unsigned off)
 {
@@ -105,7 +105,7 @@ static void check_tensor(uint8_t *blocks, size_t size, int repair, int has_base,
         uint8_t *const place = fuzz_place(&part_guard, part, at_start);
         some =
             lmc_tensor_decode_range(place, part, blocks, size, start, total, &options, ws, ws_size);
-        /* options are of smaller blocks than these, of which none may be kept in part */
+        /* the options are for smaller blocks than these, so a part of a block has no room */
         if (whole == LMC_OK && some != LMC_ERR_WORKSPACE)
             FUZZ_CHECK(some == LMC_OK && memcmp(place, output + start, part) == 0);
     }
@@ -194,12 +194,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(lmc_crc32c(0, output, written) == info.crc);
     } else {
         FUZZ_CHECK(written == ~(size_t)0);
-        /* what an error leaves of a prediction */
+        /* after an error the prediction is unchanged */
         if (given == output && info.has_prediction)
             FUZZ_CHECK(memcmp(output, base, base_size) == 0);
     }
-    /* All was decoded, and only its CRC is wrong: with the right one it is a block, also as a
-     * tensor. */
+    /* All was decoded, and only Content_CRC is wrong: with the right one the block is valid, also
+     * as a tensor. */
     if (repair && peek == LMC_OK &&
         (status == LMC_ERR_CHECKSUM || (status == LMC_ERR_BASE_WRONG && base_size == info.size)) &&
         fuzz_decode_block(fuzz_place(&again_guard, info.size, !at_start), block, &info, base, NULL,

@@ -1,7 +1,7 @@
 /* The command's readers of safetensors, GGUF and NumPy files. Input: the file, or decisions by
- * which one is made (make_gguf.h), then 4 bytes of parameters. What they hand out must be what a
- * writer of snapshots accepts; the beginning of a file, and a file whose size is not known, must
- * give what the whole file gives, or ask for more. */
+ * which one is made (make_gguf.h), then 4 bytes of parameters. A writer of snapshots must accept
+ * the results. The beginning of a file, and a file of unknown size, must give the same as the whole
+ * file, or ask for more bytes. */
 #include "fuzz.h"
 
 #include "containers.h"
@@ -24,8 +24,8 @@ static void check_same(const struct container *a, const struct container *b)
     }
 }
 
-/* Only what is there, and of that no byte beyond: the parser is handed more and more, as
- * identify_source() does it, and never more than a header may have. */
+/* Gives the parser more and more bytes of the file, as identify_source() does, but never more than
+ * a header may have. */
 static enum container_result parse_in_pieces(struct container *c, const uint8_t *data, size_t first,
                                              size_t size, uint64_t file_size,
                                              enum container_kind kind)
@@ -36,14 +36,14 @@ static enum container_result parse_in_pieces(struct container *c, const uint8_t 
         result = container_parse(c, fuzz_copy(&input_guard, data, have, 0), have, file_size, kind);
         if (result == CONTAINER_MORE) {
             FUZZ_CHECK(c->need > have && c->need <= CONTAINER_MAX_HEADER && c->need <= file_size);
-            if (have == size) return result; /* the file ended early, or is said to be longer */
+            if (have == size) return result; /* the file ended early, or it should be longer */
             have = c->need < size ? c->need : size;
         }
     }
     return result;
 }
 
-/* In place of the decisions: what is made by them. */
+/* Replaces the decisions by the file that they make. */
 static void make_file(fuzz_input *in, unsigned format)
 {
     static uint8_t room[MOST_MADE];
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     file_size = in.size;
     fuzz_reserve(&input_guard, MOST_INPUT);
     if (way == 1) file_size = LMC_UNKNOWN_SIZE;
-    /* the rest of it is not here */
+    /* the rest of the file is missing */
     if (way == 2 && longer <= CONTAINER_MAX_SIZE - in.size) file_size = in.size + longer;
     if (in.size > CONTAINER_MAX_HEADER) in.size = CONTAINER_MAX_HEADER;
     FUZZ_BEGIN();
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_same(&whole, &other);
         container_free(&other);
     }
-    /* from a pipe: what its header promises is what a file of that size has */
+    /* from a pipe: the header's promises are those of a file of that size */
     if (result == CONTAINER_OK && file_size == LMC_UNKNOWN_SIZE && whole.end != LMC_UNKNOWN_SIZE) {
         FUZZ_CHECK(container_parse(&other, in.data, in.size, whole.end, kind) == CONTAINER_OK);
         check_same(&whole, &other);

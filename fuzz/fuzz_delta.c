@@ -1,6 +1,6 @@
-/* A hostile base and a hostile delta against it: restored, read, and applied in place, with calls
- * that fail, and then again. Input: the base's file, the delta's, 12 bytes of parameters and the
- * size of the base's file (4 bytes). */
+/* A hostile base and a hostile delta against it: restored, read, and applied in place, with failing
+ * calls, and then again. Input: the base's file, the delta's, 12 bytes of parameters and the size
+ * of the base's file (4 bytes). */
 #define FUZZ_SHAPE FUZZ_DELTA
 #define FUZZ_PARAMETERS 16
 #include "mutate.h"
@@ -10,9 +10,9 @@
 
 static fuzz_guard base_guard, delta_guard, place_guard;
 
-/* Over the files of the base, which the reader has: all at once, or with a write that fails, and
- * the rest later. BASE_WRONG: items of the same fingerprint may have other bytes, for a hostile
- * base may lie. */
+/* Restores over the files of the base, which the reader has: at once, or with a write that fails,
+ * and then the rest. BASE_WRONG: a hostile base may have items with other bytes than their
+ * fingerprints say. */
 static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *base,
                            const io_parameters *io, unsigned fail_at, const io_target *restored)
 {
@@ -47,7 +47,7 @@ static void check_in_place(const uint8_t *delta, size_t delta_size, lmc_reader *
     stream.read = io_read;
     stream.user = &file;
     status = lmc_snapshot_restore(&stream, NULL, &options);
-    if (target.failed) { /* a crash: go on from there */
+    if (target.failed) { /* as after a crash: go on from there */
         FUZZ_CHECK(status == LMC_ERR_WRITE);
         file = io_open(delta, delta_size, io->piece, 0);
         target.skip = (size_t)(options.done_size = target.n_written);
@@ -92,11 +92,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         base = lmc_reader_base(base_reader);
         if (how & 1) base_file.fail_at = base_file.calls + 1 + (how >> 1 & 3);
     }
-    if (how & 1) io.fail_read = io.fail_read ? io.fail_read : 15; /* so that it is known to fail */
+    if (how & 1) io.fail_read = io.fail_read ? io.fail_read : 15; /* then a read is known to fail */
     status = io_check_file(delta_data, in.size - base_size, base_reader ? &base : NULL, &io,
                            &restored, how & 8 ? base_reader : NULL);
     base_file.fail_at = 0;
-    if (base_reader && how & 16) { /* the delta must fit where the base is */
+    if (base_reader && how & 16) { /* the delta must fit into the place of the base */
         delta_file = io_open(delta_data, in.size - base_size, 0, 0);
         source = io_source(&delta_file);
         options.base = &base;

@@ -1,6 +1,6 @@
-/* A hostile block through the kernels of src/gpu, which run on the CPU by tests/gpu/cuda_on_cpu.h:
- * what they accept is what lmc.h decodes, and what they refuse it refuses. Input: as that of
- * fuzz_block.c, the block, its prediction if the parameters say so, then 8 bytes of parameters. */
+/* A hostile block for the kernels of src/gpu, which run on the CPU by tests/gpu/cuda_on_cpu.h:
+ * lmc.h decodes what they accept, and refuses what they refuse. Input, as in fuzz_block.c: the
+ * block, its prediction if the parameters say so, then 8 bytes of parameters. */
 extern "C" {
 #include "fuzz.h"
 }
@@ -9,7 +9,7 @@ extern "C" {
 
 enum { USUAL_OUTPUT = 1 << 13, MEDIUM_OUTPUT = 1 << 16, MOST_OUTPUT = 1 << 18 };
 
-/* A copy that ends where its memory does but for the pad, offset bytes behind a multiple of 16. */
+/* A copy, `offset` bytes behind a multiple of 16, in memory that ends behind its pad. */
 struct placed {
     uint8_t *memory, *data;
     placed(const uint8_t *from, size_t size, size_t offset, size_t pad)
@@ -24,7 +24,7 @@ struct placed {
     placed &operator=(const placed &) = delete;
 };
 
-/* The status of the block by lmc.h, which decodes it to dst. */
+/* Decodes the block by lmc.h to dst; returns the status. */
 static enum lmc_status decode(uint8_t *dst, const uint8_t *block, size_t size,
                               const lmc_block_info &info, const uint8_t *base, uint32_t number)
 {
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(block, in.data, in.size);
     if (repair) fuzz_seal_block(block, in.size, number);
     enum lmc_status status = lmc_block_parse(block, in.size, number, &info);
-    if (status != LMC_OK) info.size = 64; /* the kernel must refuse it whatever is there */
+    if (status != LMC_OK) info.size = 64; /* the kernel must refuse it with any memory */
     if (info.size > (size_class == 255   ? MOST_OUTPUT
                      : size_class >= 240 ? MEDIUM_OUTPUT
                                          : USUAL_OUTPUT)) {
@@ -79,12 +79,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (carries_base && size >= LMC_BLOCK_HEADER_SIZE + info.size) {
             size -= info.size;
             memcpy(base, block + size, info.size);
-            if (repair) fuzz_seal_block(block, size, number); /* Payload_CRC is of less */
+            if (repair) fuzz_seal_block(block, size, number); /* Payload_CRC: fewer bytes */
         } else fuzz_fill(base, info.size, seed);
     }
     if (status == LMC_OK) {
         status = decode(want, block, size, info, base, number);
-        /* with the right Content_CRC, where that is all that is wrong */
+        /* with the right Content_CRC, if nothing else is wrong */
         if (repair && (status == LMC_ERR_CHECKSUM || status == LMC_ERR_BASE_WRONG)) {
             fuzz_put32(block + 12, lmc_crc32c(0, want, info.size));
             fuzz_seal_block(block, size, number);

@@ -1,16 +1,16 @@
-/* Header, index and trailer, as a reader sees them: all that is listed, nothing is decoded. Input:
- * the header (64 bytes), the INDX section and the trailer of a file, without what stands between
- * them, which reads as zeros; then 8 bytes of parameters. */
+/* Header, index and trailer for a reader: everything is listed, nothing is decoded. Input: the
+ * header (64 bytes), the INDX section and the trailer of a file, without the bytes between, which
+ * are read as zeros; then 8 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_INDEX
 #define FUZZ_PARAMETERS 8
 #include "mutate.h"
 
 #define HEADER 64u
 #define TRAILER 40u
-#define LAST_READ 65536u /* of files that are smaller, the reader's one read has all */
+#define LAST_READ 65536u /* smaller files are read by one call */
 #define MOST_INPUT ((size_t)1 << 16)
 
-/* of `size` bytes, of which only the first 64 and the last ones are there */
+/* a file of `size` bytes, of which only the first 64 and the last ones are there */
 typedef struct split_file {
     const uint8_t *data;
     size_t present;
@@ -24,14 +24,14 @@ static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t si
 {
     split_file *const f = (split_file *)user;
     const uint64_t missing = f->size - f->present;
-    FUZZ_CHECK(offset <= f->size && size <= f->size - offset); /* a reader never asks for more */
+    FUZZ_CHECK(offset <= f->size && size <= f->size - offset); /* readers never ask for more */
     if (f->reads++ == f->fail_at) return LMC_ERR_READ;
     memset(dst, 0, size);
-    if (offset < HEADER) { /* all that is there before what is missing */
+    if (offset < HEADER) { /* bytes before the missing ones */
         const size_t n = (size_t)(HEADER - offset < size ? HEADER - offset : size);
         memcpy(dst, f->data + offset, n);
     }
-    if (offset + size > HEADER + missing) { /* and behind it */
+    if (offset + size > HEADER + missing) { /* and behind them */
         const uint64_t from = offset > HEADER + missing ? offset : HEADER + missing;
         memcpy((uint8_t *)dst + (size_t)(from - offset), f->data + (size_t)(from - missing),
                (size_t)(offset + size - from));
@@ -39,7 +39,7 @@ static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t si
     return LMC_OK;
 }
 
-static volatile size_t sink; /* so that all of it is read */
+static volatile size_t sink; /* makes sure that all bytes are read */
 
 static size_t length(const char *s) { return s ? strlen(s) : 0; }
 
@@ -120,14 +120,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_BEGIN();
     fuzz_set_tier(tier);
     fuzz_memory.fail_at = fail_alloc ? (long)fail_alloc - 1 : -1;
-    /* some 200 times the index, see files.h, and the coder's */
+    /* some 200 times the index (see files.h), and the coder's memory */
     fuzz_memory.limit = ((size_t)8 << 20) + 512 * in.size;
     file.data = fuzz_copy(&input_guard, in.data, in.size, at_start);
     file.present = in.size;
     file.size = in.size;
     file.reads = 0;
     file.fail_at = fail_read - 1u;
-    /* as large as the trailer says, if that is possible */
+    /* the size is that of the trailer, if it is possible */
     if (in.size >= HEADER + TRAILER && !short_file) {
         const uint64_t total = mutate_get64(file.data + in.size - TRAILER + 16);
         if (total >= in.size) file.size = total;
@@ -143,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
         FUZZ_CHECK(status == LMC_ERR_MEMORY);
     if (fail_read && file.reads >= fail_read) FUZZ_CHECK(status == LMC_ERR_READ);
-    /* of a large file a reader takes the header's copy, and what is wrong at the end comes first */
+    /* a large file's reader uses the trailer's copy of the header; faults of the end come first */
     if (header_status != LMC_OK && file.size <= LAST_READ) FUZZ_CHECK(status != LMC_OK);
     if (status == LMC_OK) {
         lmc_base base;

@@ -1,5 +1,5 @@
-/* What the command reads beside snapshots. Input: the text or file, then parameters, at the very
- * end what it is:
+/* The command's other input files. Input: the text or file, then parameters; the last one is its
+ * kind:
  *   0  side file of apply: header, slot 0, slot 1 (put where they belong)
  *   1  series.json
  *   2  policy, or a tensor's name and a policy
@@ -14,7 +14,7 @@
 #define _FILE_OFFSET_BITS 64
 #include "fuzz.h"
 
-/* Messages are made, but not shown. */
+/* Messages are formatted, but not shown. */
 static FILE *silence;
 #undef stderr
 #define stderr silence
@@ -22,7 +22,7 @@ static FILE *silence;
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
-/* with what is private in them, and where stderr is the one above */
+/* with private names, and with stderr as above */
 #include "../formats/pattern.c"
 #include "../formats/policy.c"
 #include "../formats/roles.c"
@@ -74,7 +74,7 @@ static FILE *silence;
 #define MOST_INPUT ((size_t)1 << 18)
 #define MOST_MADE ((size_t)1 << 16)
 
-/* A copy with a zero behind it, of which the sanitizers know the end. */
+/* A copy with a zero behind it, whose end the sanitizers know. */
 static char *copy_input(const uint8_t *data, size_t size)
 {
     return copy_string((const char *)data, size);
@@ -143,7 +143,7 @@ static void use_patches(const struct journal *j, size_t n_files, uint64_t seed)
         end = at;
         memset(whole, 0x5A, p.size);
         use_patch(&p, p.offset, whole, p.size);
-        /* the same for any part of the file, as for the whole patch */
+        /* any part of the file gets the same as with the whole patch */
         memset(part, 0x5A, p.size);
         memcpy(exact, part, size);
         use_patch(&p, p.offset + start, exact, size);
@@ -234,7 +234,7 @@ static void use_series(const fuzz_input *in, int repair)
             FUZZ_CHECK(!strchr(s.list[i].path + strlen("directory/"), '/') &&
                        s.list[i].state <= STATE_GONE);
         }
-        /* what is written is what was read */
+        /* writing gives what was read */
         again = format_manifest(&s, &size);
         close_series(&s);
         FUZZ_CHECK(parse_series(&s, again, size) == CODE_OK);
@@ -430,7 +430,7 @@ static void run_names(fuzz_input *in)
     for (unsigned i = 0; i < 3; i++) free(names[i]);
 }
 
-/* -- JSON: what goes in comes out, also what is no UTF-8 -- */
+/* -- JSON: texts are restored, also invalid UTF-8 -- */
 
 static void run_json(fuzz_input *in)
 {

@@ -2,16 +2,16 @@
 """Differential fuzzing: lmc.h against spec/lmc_decode.py, two decoders that share nothing but the spec.
 
 Usage: fuzz_python.py [--seconds N] [--files N] [--seed N] [--findings DIR] [--pure] [FILE or FILE.zip]...
-       fuzz_python.py --alone ...            lmc_decode.py alone: it must not raise anything but LmcError, come to an end in time, and read the same
-                                             by ranges
-       fuzz_python.py --replay FILE...       what the two say of these files, one line each; with the bases of the vectors
+       fuzz_python.py --alone ...            lmc_decode.py alone: it must raise nothing but LmcError, end in time, and read the same by ranges
+       fuzz_python.py --replay FILE...       the results of both decoders for these files, one line each; with the bases of the vectors
 
 Valid vectors (and the valid ones of FILEs) are taken apart, changed in fields, payloads and structure, and put together by the builder of
-spec/encoder.py: sizes, CRCs, index and fingerprints are right again, so that a change is looked at and not just refused. Where a payload
-still decodes, its block gets the CRC of what it decodes to. Bodies of sections are changed as bytes, too. Both must accept the same files with the same content, names, fingerprints and
-metadata, or both refuse them; with which status is counted (a file that breaks several rules may get any of theirs, R2-11).
+spec/encoder.py. Sizes, CRCs, index and fingerprints are then right again, so decoders do not refuse a change because of these. If a payload can still
+be decoded, its block gets the CRC of the decoded bytes. Bodies of sections are changed as bytes, too. Both must accept the same files with the same
+content, names, fingerprints and metadata, or both refuse them; pairs of statuses are counted (a file that breaks several rules may get the status of
+any, R2-11).
 Prints the table of statuses at the end; differences go to DIR, with exit code 1. It ends after --seconds (default 60) or --files.
---pure: CRCs by Python, too, slower. Needs build/fuzz/python.so, which fuzz/build makes, but for --alone. SPDX-License-Identifier: MIT
+--pure: CRCs by Python, too, slower. Needs build/fuzz/python.so, which fuzz/build makes, except with --alone. SPDX-License-Identifier: MIT
 """
 import argparse
 import collections
@@ -85,7 +85,7 @@ class Library:
         return self.status(status), found
 
     def decode_payload(self, block):
-        """What the library takes the payload for, or None."""
+        """The payload's bytes as the library decodes it, or None."""
         builder = encoder.Builder()
         encoder.add_block(builder, "", 0, block)
         dst = ctypes.create_string_buffer(len(block.data) + 1)
@@ -109,7 +109,7 @@ class Library:
 # ---- The Python decoder ----
 
 def find_base(snapshot, given, stream, reader=False):
-    """In place of that of bases.py: what is given are the bases themselves."""
+    """Replaces that of bases.py: here the given bases are decoded already."""
     if not given:
         raise lmc_decode.LmcError("BASE_MISSING", "")
     for base in given:
@@ -168,7 +168,7 @@ def decode(data, base):
 
 
 def read_ranges(data, base):
-    """The files, by ranges."""
+    """Reads the files by ranges."""
     reader = ranges.Reader(io.BytesIO(data), [base] if base else [], limit=MAX_TOTAL_SIZE)
     return [reader.read(file, 0, file.size) for file in reader.files]
 
@@ -188,7 +188,7 @@ def decode_payload(block):
 # ---- Cases: files taken apart ----
 
 class Base:
-    """What encoder.build and both decoders want of a base."""
+    """A base as encoder.build and both decoders need it."""
 
     def __init__(self, library, snapshot):
         self.fingerprint, self.snapshot = snapshot.fingerprint, snapshot
@@ -233,7 +233,7 @@ class Case:
 
 
 class Recorder(encoder.Builder):
-    """Keeps the value that each field would have: what there is to be patched."""
+    """Keeps the value of each field, for patches."""
     mangle = None                              # pair of the owner of a section and a function of its body
 
     def __init__(self, patch=None):
@@ -270,7 +270,7 @@ class Watch:
 
 
 def take_apart(data, base, rng):
-    """A valid file as a Case. How its tensor entries refer to one another is chosen anew."""
+    """A valid file as a Case. References between its tensor entries are chosen anew."""
     with Watch() as watch:
         snapshot = lmc_decode.decode(data, [base] if base else [])
     items, at, extras, runs = [], 64, iter(watch.extras), iter(snapshot.runs)
@@ -307,7 +307,7 @@ def entry_of(t, entries, rng):
 
 
 class Settler:
-    """Makes everything in a case agree again, as far as it can."""
+    """Makes all fields of a case agree again, as far as possible."""
 
     def __init__(self, library):
         self.library, self.memory = library, {}
@@ -318,7 +318,7 @@ class Settler:
             if len(self.memory) > 20000:
                 self.memory.clear()
             data = decode_payload(block)
-            # what Python refuses, but the library takes for this, is to get as far in the library as it can
+            # if Python refuses a payload and the library decodes it, these bytes let it get far in the library
             self.memory[key] = data if data is not None or not self.library else self.library.decode_payload(block)
         return self.memory[key]
 
@@ -351,7 +351,7 @@ class Settler:
 
     @staticmethod
     def fill(stream, content, complete):
-        """What there is of a stream, into its files. The last one takes what is left, or misses."""
+        """Distributes the bytes of a stream to its files. The last one gets the rest, or has too few."""
         at, last = 0, [source for source in stream if not source.kind][-1:]
         for source in stream:
             size = len(content) if source in last else 0 if source.kind else source.size
@@ -388,7 +388,7 @@ class Mutator:
         return r.choice(list(self.fields.values())) if self.fields else 0
 
     def bytes(self, data, spare=()):
-        """spare: other bytes, of which to take pieces."""
+        """spare: other bytes, from which pieces are taken."""
         r, data = self.rng, bytearray(data)
         for _ in range(r.choice((1, 1, 1, 2, 4))):
             kind, at = r.randrange(9), r.randrange(len(data) + 1)
@@ -424,7 +424,7 @@ class Mutator:
         return r.choice(self.SPARES) if r.randrange(4) == 0 else self.bytes(value)
 
     def field(self, case):
-        """A field of header, sections, block headers, index or trailer; everything else agrees with what it was."""
+        """A field of header, sections, block headers, index or trailer; everything else is that of the unchanged file."""
         owners = collections.defaultdict(list)
         for name in self.fields:
             owners[name.split(".")[0].rstrip("0123456789")].append(name)
@@ -462,7 +462,7 @@ class Mutator:
             block.data = bytes(max(1, len(block.data) // block.width) * block.width)
 
     def transplant(self, case):
-        """A block of another file, or a random one, in the place of one."""
+        """A block of another file, or a random one, replaces a block."""
         blocks, r = case.blocks(), self.rng
         if not blocks:
             return
@@ -490,7 +490,7 @@ class Mutator:
             del chosen[a]
 
     def segments(self, case):
-        """What a run is predicted with, and how it is cut."""
+        """The prediction of a run, and its segments."""
         runs, r = case.runs(), self.rng
         if not runs:
             return
@@ -608,7 +608,7 @@ class Fuzzer:
         self.library = None if arguments.alone else Library(os.path.join(ROOT, "build", "fuzz", "python.so"))
         self.bases, self.cases, self.invalid = {}, [], []
         self.counts, self.examples, self.differences, self.dropped, self.slowest = collections.Counter(), {}, 0, 0, 0
-        encoder.crc = lmc_decode.crc32c       # which is faster
+        encoder.crc = lmc_decode.crc32c       # the faster one
         if self.library and not arguments.pure:
             lmc_decode.crc32c = encoder.crc = self.library.crc
         encoder.Builder = Recorder
@@ -616,10 +616,10 @@ class Fuzzer:
         os.makedirs(arguments.findings, exist_ok=True)
         signal.signal(signal.SIGALRM, give_up)
 
-    # -- what there is to begin with --
+    # -- the files to begin with --
 
     def load_vectors(self):
-        """All of them, and their bases: those that bases.py finds."""
+        """Loads all vectors, and the bases that bases.py finds for them."""
         with open(os.path.join(VECTORS, "manifest.json"), encoding="utf-8") as file:
             manifest = json.load(file)
         self.files = [(kind, entry, self.read(os.path.join(VECTORS, kind, entry["name"] + ".lmc"))) for kind in ("valid", "invalid")
@@ -661,7 +661,7 @@ class Fuzzer:
                 yield self.read(path)
 
     def begin(self):
-        """Compares all that is given, and takes apart what is valid."""
+        """Compares all given files, and takes apart the valid ones."""
         self.load_vectors()
         for data in [data for _, _, data in self.files] + list(self.files_of(self.arguments.files)):
             base = self.base_of(data)
@@ -702,7 +702,7 @@ class Fuzzer:
         self.counts[mine, theirs] += 1
         self.examples.setdefault((mine, theirs), (data, base))
         if theirs == "LIMIT" and mine not in ("SLOW",) and not mine.startswith("CRASH"):
-            return mine                        # the caller's limit of size, which lmc_decode does not have
+            return mine                        # a limit of size that lmc_decode does not have
         if (mine == "OK") != (theirs == "OK") or mine_text != their_text or mine == "SLOW" or mine.startswith("CRASH"):
             self.keep(data, base, mine, theirs)
         return mine
@@ -716,10 +716,10 @@ class Fuzzer:
         print("DIFFERENCE: Python %s, library %s, base %s: %s" % (mine, theirs, base and base.fingerprint.hex()[:8], name), flush=True)
 
     def make(self):
-        """A file and the base that goes with it."""
+        """Makes a file, and returns it with its base."""
         r = self.rng
         base = None
-        if r.randrange(20) == 0:               # bytes as they come, nothing repaired
+        if r.randrange(20) == 0:               # changed bytes, nothing repaired
             data = r.choice(self.invalid) if r.randrange(2) and self.invalid else r.choice(self.cases).data
             if len(data) < 100000:
                 return self.mutator.bytes(data, r.choice(self.cases).data), self.base_of(data), None
@@ -747,7 +747,7 @@ class Fuzzer:
             try:
                 data, base, case = self.make()
             except (AssertionError, ValueError, IndexError, struct.error, OverflowError, TypeError, ZeroDivisionError, AttributeError):
-                self.dropped += 1              # a change that cannot even be written down
+                self.dropped += 1              # the change cannot be encoded
                 continue
             if len(data) > 1 << 20:
                 self.dropped += 1

@@ -1,6 +1,6 @@
 /* A hostile quantised block (spec/quantised.md): its payload, and its prediction if the parameters
- * say so, then 8 bytes of parameters, of which the header is made, so that what is mutated gets
- * past it. */
+ * say so, then 8 bytes of parameters, from which the header is made: so the header is always
+ * valid. */
 #include "fuzz.h"
 
 #define MOST_N ((size_t)1 << 14)

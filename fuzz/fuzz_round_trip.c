@@ -1,7 +1,7 @@
 /* Snapshots of all kinds, written and read again: files, directories, tensors of every dtype,
  * twins, quantisers, metadata, a base; in pieces and by streams, by several workers, with calls
- * that fail. Input: what the bytes are made of; then, drawn from the end, 16 bytes of parameters, 8
- * for each file and for each tensor. */
+ * that fail. Input: bytes from which data is made; then, drawn from the end, 16 bytes of
+ * parameters, 8 for each file and for each tensor. */
 #include "io.h"
 
 #define MOST_FILES 4
@@ -13,7 +13,7 @@ typedef struct made_tensor {
     char name[8];
     lmc_twin twin;
     lmc_quantizer *quantizer;
-    const uint8_t *second; /* that the quantiser was fitted with */
+    const uint8_t *second; /* the quantiser was fitted with it */
 } made_tensor;
 
 typedef struct made_file {
@@ -36,7 +36,7 @@ static uint8_t now_bytes[MOST_BYTES], before_bytes[MOST_BYTES], expected_bytes[M
 
 static const uint16_t widths[] = {1, 1, 2, 3, 4, 7, 8, 16, 33, 64, 100, 257, 300, 512, 1000, 1030};
 
-/* Where the elements of a tensor are, and of which the second moment is. */
+/* Reads elements of a tensor, or of its second moment. */
 static enum lmc_status read_elements(void *user, uint64_t offset, void *dst, size_t size)
 {
     memcpy(dst, (const uint8_t *)user + offset, size);
@@ -68,7 +68,7 @@ static void make_bytes(uint8_t *dst, size_t size, const fuzz_input *in, unsigned
     } else fuzz_fill(dst, size, seed);
 }
 
-/* The second of two tensors may be a rounding of the first, and claim it, rightly or not. */
+/* The second of two tensors may be a rounding of the first, or falsely claim to be one. */
 static void make_twin(made_snapshot *s, made_file *f, size_t number, uint64_t p,
                       const lmc_tensor *of)
 {
@@ -192,7 +192,7 @@ static void make_file(made_snapshot *s, fuzz_input *in, int alone)
     }
     if (unknown == 7) make_bytes(f->data, f->size, in, how, seed);
     memcpy(f->expected, f->data, f->size);
-    /* in order: a second moment stands before the first that needs it */
+    /* in this order, because a second moment is before the first one that needs it */
     for (i = 0; i < f->file.n_tensors; i++)
         if (f->made[i].quantizer)
             FUZZ_CHECK(
@@ -225,7 +225,7 @@ static void make_before(unsigned seed, unsigned how)
             f->tensors[j].name = f->made[j].name;
         }
     }
-    if (how == 3 && before.n_files > 1) before.n_files--; /* fewer than there will be */
+    if (how == 3 && before.n_files > 1) before.n_files--; /* fewer than in the later one */
 }
 
 typedef struct failing_sink {
@@ -354,7 +354,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fail_alloc && fuzz_memory.calls > (long)fail_alloc - 1)
         FUZZ_CHECK(status == LMC_ERR_MEMORY || status == LMC_ERR_WRITE);
     else if (to.failed) FUZZ_CHECK(status == LMC_ERR_WRITE);
-    else if (status == LMC_ERR_ARGUMENT) { /* a quantiser that wants its second moment read back */
+    else if (status == LMC_ERR_ARGUMENT) { /* a quantiser needs its second moment read back */
         int wants = 0;
         for (i = 0; i < now.n_files; i++)
             for (j = 0; j < now.files[i].file.n_tensors; j++)
@@ -372,7 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                        restored.size == now.n_bytes);
             FUZZ_CHECK(memcmp(restored.data, expected_bytes, now.n_bytes) == 0);
         }
-        /* what lmc_file_identify says of what was restored */
+        /* compares lmc_file_identify of the restored files */
         for (i = 0; i < now.n_files && got == LMC_OK; i++) {
             made_file *const f = &now.files[i];
             io_file from = io_open(f->expected, f->size, io.piece, 0);

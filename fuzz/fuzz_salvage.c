@@ -1,6 +1,5 @@
-/* A hostile or damaged file, of which what is intact is handed out: the same bytes that a restore
- * gives, if that succeeds, and all of them; in any case it ends. Input: the file, then 12 bytes of
- * parameters. */
+/* A hostile or damaged file is salvaged: if restoring succeeds, salvage gives the same bytes, and
+ * all of them; it always ends. Input: the file, then 12 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_SNAPSHOT
 #define FUZZ_PARAMETERS 12
 #include "mutate.h"
@@ -34,7 +33,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
     if (status != LMC_OK) return;
     while ((status = lmc_salvage_next(salvaged, &range)) != LMC_OK || !range.is_end) {
         FUZZ_CHECK(++n_ranges < MOST_RANGES);
-        if (status == LMC_ERR_MEMORY && io->fail_alloc) continue; /* which fails once */
+        if (status == LMC_ERR_MEMORY && io->fail_alloc) continue; /* the call that fails once */
         if (status != LMC_OK) break;
         FUZZ_CHECK((range.status == LMC_OK) == (range.data != NULL));
         if (range.file_number != SIZE_MAX) {
@@ -45,7 +44,7 @@ static void salvage(const uint8_t *data, size_t size, const io_target *restored,
             FUZZ_CHECK(range.offset >= end && range.size <= UINT64_MAX - range.offset);
             end = range.offset + range.size;
         }
-        /* all of it is there */
+        /* all its bytes can be read */
         if (range.data) all += lmc_crc32c(0, range.data, (size_t)range.size) & 1;
         if (!restored || io->fail_alloc || io->fail_read) continue;
         FUZZ_CHECK(range.status == LMC_OK && range.file_number < restored->n_files &&

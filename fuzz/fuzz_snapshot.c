@@ -1,5 +1,5 @@
-/* A hostile file: restored from a pipe, opened, and read in pieces, with calls that fail. What a
- * pipe restores, a reader reads. Input: the file, then 12 bytes of parameters. */
+/* A hostile file: restored from a pipe, opened, and read in pieces, with failing calls. A reader
+ * reads what a pipe restores. Input: the file, then 12 bytes of parameters. */
 #define FUZZ_SHAPE FUZZ_SNAPSHOT
 #define FUZZ_PARAMETERS 12
 #include "mutate.h"

@@ -1,6 +1,6 @@
-/* Every tier of this machine against the scalar one: the same status and the same bytes, encoding
- * and decoding. Input: what to encode, or a block; its prediction if the parameters say so; then 12
- * bytes of parameters. */
+/* Every tier of this machine gives the same status and the same bytes as the scalar one, in
+ * encoding and decoding. Input: data to encode, or a block; its prediction if the parameters say
+ * so; then 12 bytes of parameters. */
 #include "fuzz.h"
 
 #define MOST_SIZE ((size_t)1 << 16)
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         input = fuzz_copy(&input_guard, input, block_size, at_start);
         if (info.has_prediction)
             for (i = 0; i < n_tiers; i++) {
-                /* decoded over it */
+                /* decoded over the prediction */
                 uint8_t *const place = fuzz_place(&output_guard[i], info.size, at_start);
                 if (block_size < in.size) memcpy(place, in.data + block_size, base_size);
                 else fuzz_fill(place, base_size, seed);
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 info.has_prediction ? base_size : 0, 0,
                 fuzz_place(&workspace_guard, ws_size, at_start), ws_size);
             FUZZ_CHECK(status[i] == status[0]);
-            /* what is decoded against another prediction, too; in place that is put back */
+            /* also what is decoded with another prediction; in place the prediction is restored */
             if (status[0] == LMC_OK || status[0] == LMC_ERR_CHECKSUM ||
                 status[0] == LMC_ERR_BASE_WRONG)
                 FUZZ_CHECK(memcmp(output, fuzz_place(&output_guard[0], info.size, at_start),
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
 
-    /* what to encode: the input, over and over, and with `spread` a little different each time */
+    /* data to encode: the input, repeated, and with `spread` a little different each time */
     size = in.size * (repeats + 1);
     if (carries_base && in.size >= 2) size = in.size / 2 * (repeats + 1);
     input = fuzz_place(&input_guard, size, at_start);
@@ -110,7 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             for (i = 0; i < size; i++) base[i] = in.data[in.size / 2 + i % (in.size - in.size / 2)];
         else fuzz_fill(base, size, seed);
     }
-    /* quantised: the same quantiser, the same bytes */
+    /* quantised: the same quantiser and the same bytes */
     if (fits && (dtype == LMC_F32 || dtype == LMC_BF16)) {
         fuzz_input elements_input = {input, size}, second_input = {base, size};
         lmc_source elements = {read_elements, &elements_input, size};
@@ -170,7 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(memcmp(fuzz_place(&output_guard[i], size, at_start),
                               fuzz_place(&output_guard[0], size, at_start), size) == 0);
             fuzz_realloc(ws, ws_size, 0);
-            /* what lmc_quantizer_apply says of it, and that it does nothing to what is quantised */
+            /* compares lmc_quantizer_apply, which must not change quantised elements */
             q = (uint8_t *)fuzz_realloc(NULL, 0, size);
             FUZZ_CHECK(q && n != 0);
             memcpy(q, input, size);

@@ -1,17 +1,17 @@
 /* The command's readers of PyTorch's files: ZIP, pickle, torch.save, .distcp with and without its
- * .metadata. Input: what its last byte says:
+ * .metadata. The input's last byte says what it is:
  *
  *     0   a file of torch.save()
- *     1   the pickle in such a file, in an archive that is made here
+ *     1   the pickle of such a file; the archive is made here
  *     2   a .distcp file without .metadata
- *     3   its .metadata, before it, of as many bytes as two bytes at the end say
+ *     3   a .distcp file behind its .metadata, whose size is in two bytes at the end
  *     4   decisions by which a file of torch.save() is made (make_torch.h)
  *     5   decisions for a .distcp file without .metadata
  *     6   decisions for one with .metadata
  *     7   decisions as for 4, and how many reads of the file succeed
  *
- * What they hand out must be what a writer of snapshots accepts. They read nothing that is not
- * there, and what they read and allocate is in proportion to the input. */
+ * A writer of snapshots must accept the results. Readers read only within the file, and what they
+ * read and allocate is proportional to the input. */
 #include "fuzz.h"
 
 #include "containers.h"
@@ -19,14 +19,14 @@
 
 #define MOST_INPUT ((size_t)1 << 18)
 
-/* What is read through a view. */
+/* The file behind a view. */
 struct memory {
     const uint8_t *data;
     size_t size;
     uint64_t n_read;
 };
 
-/* So many reads are possible, and then no more; below 0: all are. */
+/* So many reads succeed, then they fail; below 0: all succeed. */
 static int reads_left;
 
 static int read_memory(void *user, uint64_t offset, void *dst, size_t size)
@@ -40,7 +40,7 @@ static int read_memory(void *user, uint64_t offset, void *dst, size_t size)
     return 0;
 }
 
-/* The file in a snapshot that lists what was found, and some of it otherwise. */
+/* The file in a snapshot that lists the tensors found, some of them with changes. */
 static void find_views(struct container *found, const struct view *v, const char *name,
                        const struct dcp *d)
 {
@@ -86,7 +86,7 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     if (result != CONTAINER_OK) return;
     check_container(&c, size);
     find_views(&c, &v, name, d);
-    find_views(&c, &v, "x", d); /* as if it had lost its name */
+    find_views(&c, &v, "x", d); /* as if its name were lost */
     container_free(&c);
 }
 
@@ -100,7 +100,7 @@ static void begin_making(struct maker *m, const fuzz_input *in)
     if (in) m->in = *in;
 }
 
-/* Storages of the sizes that seeds have. */
+/* Storages have the sizes of those in seeds. */
 static void parse_pickle(const uint8_t *data, size_t size)
 {
     static const uint16_t sizes[] = {48, 256, 24, 0, 128, 8};
@@ -122,7 +122,7 @@ static void parse_pickle(const uint8_t *data, size_t size)
     parse(m.data, m.size, "x.pt", NULL);
 }
 
-/* What .metadata says; 0: nothing. To be freed. */
+/* Reads .metadata; 0: it says nothing. d must be freed. */
 static int read_metadata(struct dcp *d, const uint8_t *data, size_t size)
 {
     const enum container_result result = dcp_read(d, data, size, size);
@@ -138,7 +138,7 @@ static void parse_with_metadata(const uint8_t *data, size_t size, size_t metadat
     dcp_free(&d);
 }
 
-/* Archives one behind another, and what tells of them: behind them, as they must be known. */
+/* Makes archives one behind another, and then their .metadata, which needs their places. */
 static void parse_made_items(struct maker *m, int has_metadata)
 {
     struct make_item items[8];

@@ -1,6 +1,6 @@
-/* Hostile lists, trees and nested masks (spec 6), against a second decoder that is as simple as can
- * be; and lists and masks that are encoded and decoded again. Input: the code, or the list; then 8
- * bytes of parameters. */
+/* Hostile lists, trees and nested masks (spec 6), compared with a second, simple decoder; and lists
+ * and masks that are encoded and decoded again. Input: the code, or the list; then 8 bytes of
+ * parameters. */
 #include "fuzz.h"
 
 #define MOST_INPUT ((size_t)1 << 16)
@@ -12,7 +12,7 @@
 
 typedef struct model {
     const uint8_t *in, *end;
-    uint8_t *top, *stop; /* what is left of the memory */
+    uint8_t *top, *stop; /* the rest of the memory */
     int refused;
 } model;
 
@@ -60,7 +60,7 @@ static const uint8_t *model_bits(model *m, size_t n)
     return bits;
 }
 
-/* Leaves in order, of which symbol and length are set. */
+/* Sets the starts of the leaves, whose symbols and lengths are set. */
 static void model_start(model_tree *tree)
 {
     unsigned i, start = 0;
@@ -97,7 +97,7 @@ static int model_next(model *m, size_t *at)
     return is_set(m->in, (*at)++);
 }
 
-/* The positions of the rarer bits, by the gaps between them. */
+/* A mask from the gaps between its rarer bits. */
 static const uint8_t *model_gaps(model *m, size_t n, unsigned s, int polarity)
 {
     const uint8_t *const field = model_take(m, 3), *low;
@@ -265,7 +265,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (is_mask) {
             n = 8 * in.size - n % 8;
             list_size = (n + 7) / 8;
-            if (n % 8 && (input[in.size - 1] >> n % 8) != 0) return 0; /* no mask */
+            if (n % 8 && (input[in.size - 1] >> n % 8) != 0) return 0; /* not a mask */
         } else list_size = n = in.size;
         ws_size = lmc_block_workspace_size(n, 1);
         ws = fuzz_place(&workspace_guard, ws_size, at_start);

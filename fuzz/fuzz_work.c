@@ -1,9 +1,8 @@
-/* Work: a hostile file, or a base and a delta, is restored, read in every way and salvaged, and
- * what that costs is counted: bytes of blocks that are decoded, and bytes that are read. It must be
- * at most 64 for each byte of input and output, and 64 * 2^22 for each snapshot beside (spec 9).
- * The fuzzer is told what each way has cost, so it searches for inputs that cost more. Input: the
- * base's file, the delta's, 12 bytes that are not used, and the size of the base's file (4 bytes);
- * without a base, 0.
+/* Work: a hostile file, or a base and a delta, is restored, read in every way and salvaged. The
+ * cost is counted: decoded bytes of blocks, and bytes read. It must be at most 64 for each byte of
+ * input and output, plus 64 * 2^22 for each snapshot (spec 9). The fuzzer gets the cost of each
+ * way, so it searches for inputs that cost more. Input: the base's file, the delta's, 12 unused
+ * bytes, and the size of the base's file (4 bytes; without a base 0).
  *
  *     FUZZ_WORK=1 build/fuzz/fast/fuzz_work ...    prints each time that a file costs more for its
  *                                                  size than all before */
@@ -15,8 +14,8 @@
 #define MOST_OUTPUT ((uint64_t)48 << 20)
 #define FACTOR 64
 #define FREE_WORK ((uint64_t)FACTOR << 22)
-/* The search for what is left of a damaged file follows nothing: it has a limit of its own
- * (lmc__may_claim), which its last block goes beyond. */
+/* The search in a damaged file follows no references. It has its own limit (lmc__may_claim), which
+ * its last block may exceed. */
 #define SEARCH_WORK ((uint64_t)24 << 20)
 
 enum {
@@ -30,8 +29,8 @@ enum {
     WAYS
 };
 
-/* A bit for each eighth of a doubling, of the work and of the work for a byte: what has more of
- * either than any input before is kept. */
+/* A bit for each eighth of a doubling, of the work and of the work for each byte: libFuzzer keeps
+ * inputs with more of either than all before. */
 #if defined(__linux__)
 __attribute__((section("__libfuzzer_extra_counters")))
 #endif
@@ -63,7 +62,7 @@ static enum lmc_status read_next(void *user, void *dst, size_t size, size_t *got
     return LMC_OK;
 }
 
-/* What is restored, and read back as it is or by a reader. */
+/* Restored files, which are read back directly or by a reader. */
 typedef struct target {
     uint8_t *data;
     size_t size, n_files;
@@ -107,7 +106,7 @@ static void note(unsigned way, unsigned what, uint64_t value)
         1;
 }
 
-/* n_free: how often a caller has asked by itself. */
+/* n_free: how many calls have a free allowance. */
 static void check_work(unsigned way, uint64_t in, uint64_t out, uint64_t n_free)
 {
     static const char *const names[WAYS] = {"restore",      "restore by reader", "read files",
@@ -175,14 +174,14 @@ static void try_restore(trial *t, int by_reader)
     stream.read = read_next;
     stream.user = &t->delta;
     (void)!lmc_snapshot_restore(&stream, NULL, &options);
-    /* what is being read of a base may have been asked for, and not have come out */
+    /* bytes of a base may have been requested, but not delivered */
     check_work(by_reader ? RESTORE_BY_READER : RESTORE, t->in, 2 * out.size + ((size_t)8 << 20),
                t->n_links);
     lmc_reader_free(reader);
 }
 
-/* All files and tensors, as a command that goes through them asks for them: what is forgiven is so
- * once, not for each. done: what was asked for before, by the same account. */
+/* Reads all files and tensors, as a command does: the free allowance counts once, not for each.
+ * done: bytes requested before on the same account. */
 static void try_members(trial *t, lmc_reader *reader, uint64_t done)
 {
     const lmc_base by_reader = lmc_reader_base(reader);

@@ -1,6 +1,6 @@
-/* io.h - snapshots in memory for the harnesses: callbacks that fail where the parameters say so, a
- * target that collects what is restored, and everything that a reader can be asked, compared with
- * what was restored. */
+/* io.h - snapshots in memory for the harnesses: callbacks that fail by the parameters, a target
+ * that collects restored files, and calls of all functions of a reader, compared with the restored
+ * files. */
 #ifndef FUZZ_IO_H
 #define FUZZ_IO_H
 
@@ -109,9 +109,9 @@ typedef struct io_target {
     int in_file;
     unsigned calls, fail_at;
     int failed;
-    /* in place: data is there before, and write() overwrites it */
+    /* in place: data has the old files, and write() overwrites them */
     int in_place;
-    size_t position, skip; /* of skip bytes more, write() does not hear */
+    size_t position, skip; /* of skip bytes, which write() does not get */
     uint64_t n_written;
 } io_target;
 
@@ -122,7 +122,7 @@ static inline enum lmc_status io_begin_file(void *user, const lmc_file *file, si
                strstr(file->path, "/../") == NULL);
     if (t->in_place) {
         const size_t size = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
-        /* unknown: io_end_file will see */
+        /* unknown: io_end_file will check */
         if (number >= t->n_files || (file->size != LMC_UNKNOWN_SIZE && file->size != size))
             return LMC_ERR_WRITE;
         t->position = size < t->skip ? size : t->skip;
@@ -172,7 +172,7 @@ static inline enum lmc_status io_read_back(void *user, size_t number, uint64_t o
 {
     const io_target *const t = (const io_target *)user;
     const size_t n = number < t->n_files ? t->starts[number + 1] - t->starts[number] : 0;
-    /* what has been written only */
+    /* only bytes that have been written */
     if (!t->in_place) FUZZ_CHECK(number < t->n_files && offset <= n && size <= n - offset);
     if (offset > n || size > n - offset) return LMC_ERR_READ;
     memcpy(dst, t->data + t->starts[number] + offset, size);
@@ -190,7 +190,7 @@ static inline void io_reserve(void)
     fuzz_reserve(&io_target_guard, IO_MOST_SIZE);
 }
 
-/* What the snapshot says is the SHA-256 of a tensor or of a file without tensors, it says twice. */
+/* The SHA-256 that the snapshot has of a tensor, or of a file without tensors, does not change. */
 static inline void io_check_hash(lmc_reader *reader, size_t i, const lmc_tensor *t,
                                  const io_parameters *io)
 {
@@ -202,7 +202,8 @@ static inline void io_check_hash(lmc_reader *reader, size_t i, const lmc_tensor 
                    memcmp(hash, again, sizeof hash) == 0);
 }
 
-/* Reads all that the reader has: as restored, if that is not NULL. Returns the first error. */
+/* Reads all that the reader has, and compares it with `restored`, if that is not NULL. Returns the
+ * first error. */
 static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_target *restored,
                                               const io_parameters *io)
 {
@@ -230,8 +231,8 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
             enum lmc_status part_status;
             part = fuzz_place(&io_part_guard, size, !io->at_start);
             part_status = lmc_reader_read_file(reader, i, offset, part, size);
-            /* salvage: runs that it guesses may overlap; of all of it, the fingerprint says enough,
-             * and a block's Content_CRC may be any (spec R5-14) */
+            /* salvage: guessed runs may overlap; and for a whole tensor the fingerprint is enough,
+             * so a block may have any Content_CRC (spec R5-14) */
             if (status == LMC_OK)
                 FUZZ_CHECK(part_status == LMC_OK
                                ? memcmp(part, all + offset, size) == 0
@@ -269,7 +270,7 @@ static inline enum lmc_status io_check_reader(lmc_reader *reader, const io_targe
     return first;
 }
 
-/* All that a base has can be read. */
+/* Whether all bytes of a base can be read. */
 static inline int io_is_sound(const lmc_base *base)
 {
     size_t i;
@@ -282,8 +283,8 @@ static inline int io_is_sound(const lmc_base *base)
     return 1;
 }
 
-/* Checks a file alone: without its base, nothing to write to, nothing to read back. What can be
- * restored passes that. */
+/* Checks a file alone: without its base, without output, without reading back. Every file that can
+ * be restored passes. */
 static inline void io_check_alone(const uint8_t *data, size_t size, const lmc_parallel *parallel,
                                   enum lmc_status restored_as)
 {
@@ -366,7 +367,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
             FUZZ_CHECK(memcmp(fingerprint, other, LMC_FINGERPRINT_SIZE) == 0);
         (void)fuzz_can_restore_in_place(reader);
     }
-    /* of a damaged base, a reader reads what no block makes use of */
+    /* a reader also reads parts of a damaged base that no block uses */
     if (!fails && restored_as == LMC_OK) {
         FUZZ_CHECK(opened_as == LMC_OK);
         if (read_as != LMC_OK) FUZZ_CHECK(base && !io_is_sound(base));
@@ -377,8 +378,7 @@ static inline enum lmc_status io_check_file(const uint8_t *data, size_t size, co
     return restored_as;
 }
 
-/* What callers must not do is refused: no pointers, numbers that are none, options that contradict
- * each other. */
+/* Wrong calls are refused: null pointers, invalid numbers, contradictory options. */
 static inline void io_check_arguments(const uint8_t *data, size_t size)
 {
     io_file file = io_open(data, size, 0, 0);
@@ -431,7 +431,7 @@ static inline void io_check_arguments(const uint8_t *data, size_t size)
     base.get_file = lmc_reader_base(NULL).get_file;
     FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     base = lmc_reader_base(NULL);
-    base.n_files = 1; /* which is not there */
+    base.n_files = 1; /* which does not exist */
     FUZZ_CHECK(lmc_reader_open(&reader, &source, &options) == LMC_ERR_ARGUMENT);
     FUZZ_CHECK(lmc_header_parse(NULL, 1, &info) == LMC_ERR_ARGUMENT &&
                lmc_header_parse(NULL, 0, &info) == LMC_ERR_NOT_LMC &&

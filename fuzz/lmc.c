@@ -1,5 +1,5 @@
 /* The implementation of lmc.h for all harnesses, which takes a minute to compile with sanitizers,
- * the allocator behind it, and ways to what is private in it. */
+ * its allocator, and functions that reach its private names. */
 #include "fuzz.h"
 
 uint64_t fuzz_decoded;
@@ -49,8 +49,8 @@ static size_t arena_used;
 static size_t round_up(size_t size) { return (size + 31) / 16 * 16; } /* with the 16 bytes before */
 #endif
 
-/* As lmc.h asks for it, with old_size checked. In the arena, only the last block grows in place and
- * gives its room back. */
+/* As lmc.h requires; old_size is checked. In the arena, only the last block grows in place and can
+ * be freed. */
 void *fuzz_realloc(void *ptr, size_t old_size, size_t new_size)
 {
     fuzz_heap *const h = &fuzz_memory;
@@ -134,7 +134,7 @@ void fuzz_begin(void)
 
 void fuzz_end(void) { FUZZ_CHECK(fuzz_memory.live == 0 && fuzz_memory.size == 0); }
 
-/* -- lists, masks and trees (spec 8) -- */
+/* -- lists, masks and trees (spec 6) -- */
 
 static lmc__scratch *open_decoder(lmc__decoder *d, const void *src, size_t size, void *ws,
                                   size_t ws_size)

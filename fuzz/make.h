@@ -1,10 +1,10 @@
-/* make.h - files that are made of an input: each of its bytes is a decision
+/* make.h - makes files from an input, each byte of which is a decision
  *
- * A mutator of whole files hardly ever gets a long key above many levels, since sizes and depths
- * stand in several places that have to agree. Here they agree by construction, and are drawn where
- * code has a limit: at it, one below, one above, and far beyond. The limits are those of
- * tests/limits.txt, from which fuzz/build makes drawn_limits.h. An input that is used up goes on as
- * zeros, for which everything ends.
+ * A mutator of whole files hardly ever makes a long key above many levels, because sizes and depths
+ * are in several places that must agree. Here they agree by construction, and are drawn near limits
+ * of the code: at a limit, one below, one above, and far beyond. The limits are those of
+ * tests/limits.txt, from which fuzz/build makes drawn_limits.h. After its end an input is zeros, by
+ * which everything ends.
  */
 #ifndef FUZZ_MAKE_H
 #define FUZZ_MAKE_H
@@ -20,7 +20,7 @@ static const uint64_t make_limits[] = {
 struct maker {
     fuzz_input in; /* decisions that are left */
     uint8_t *data;
-    size_t size, cap; /* what goes beyond is left out */
+    size_t size, cap; /* bytes beyond are left out */
 };
 
 static unsigned make_choice(struct maker *m)
@@ -33,7 +33,7 @@ static unsigned make_choice(struct maker *m)
 /* One of n. */
 static unsigned make_one_of(struct maker *m, size_t n) { return make_choice(m) % (unsigned)n; }
 
-/* Once in so many times, and never at the end. */
+/* 1 once in n times, and never after the end of the input. */
 static int make_rarely(struct maker *m, unsigned n) { return make_choice(m) % n == n - 1; }
 
 static uint64_t make_bytes_of_number(struct maker *m, unsigned n_bytes)
@@ -43,7 +43,7 @@ static uint64_t make_bytes_of_number(struct maker *m, unsigned n_bytes)
     return x;
 }
 
-/* A number near a limit, also of two parts that have it together. */
+/* A number near a limit; also one that two parts reach together. */
 static uint64_t make_near_limit(struct maker *m)
 {
     const uint64_t limit = make_limits[make_one_of(m, sizeof make_limits / sizeof *make_limits)];
@@ -69,7 +69,7 @@ static uint64_t make_number(struct maker *m)
     return make_bytes_of_number(m, 8);
 }
 
-/* How much or how many of what is there: no more than fits. */
+/* A size or a count: no more than fits. */
 static size_t make_count(struct maker *m, size_t size_of_one)
 {
     const uint64_t n = make_number(m);
@@ -119,18 +119,18 @@ static void make_decimal(struct maker *m, uint64_t x)
     make_chars(m, digits);
 }
 
-/* Letters, among them such as mean something somewhere; the first differ from text to text. */
+/* Letters, also those with a meaning in some format; the first ones differ from text to text. */
 static void make_name(struct maker *m, size_t size)
 {
     static const char letters[] = "abcdefghijklmnop./[:]@\n\x80\xC3\xA4\"\\ 01*?";
     const unsigned first = make_choice(m), rest = make_one_of(m, sizeof letters);
     if (size) make_byte(m, (unsigned char)letters[first % (sizeof letters - 1)]);
     if (size > 1) make_byte(m, 'a' + first % 25);
-    /* mostly of one letter; a zero byte stands behind the others in the list */
+    /* mostly one letter; the zero byte is the last of the list */
     if (size > 2) make_fill(m, (unsigned char)letters[rest], size - 2);
 }
 
-/* Sometimes a few bytes are changed: what agreed no longer does. */
+/* Sometimes changes a few bytes, so that fields no longer agree. */
 static void make_damage(struct maker *m, size_t from)
 {
     const unsigned chance = make_choice(m);
@@ -148,11 +148,11 @@ static void make_damage(struct maker *m, size_t from)
 struct make_grammar {
     const char *const *words;
     size_t n_words;
-    void (*entry)(struct maker *m, void *user); /* a thing of the format, whole and right */
+    void (*entry)(struct maker *m, void *user); /* a complete, correct part of the format */
     void *user;
 };
 
-/* Closes what is open, the last first; not of a long text, which takes time. */
+/* Closes open brackets, the last first; not in a long text, which would take time. */
 #define MAKE_MOST_CLOSED ((size_t)1 << 14)
 static void make_closed(struct maker *m, size_t from)
 {
@@ -168,8 +168,8 @@ static void make_closed(struct maker *m, size_t from)
     }
 }
 
-/* All that is left of the input becomes a text: ASCII stands for itself, the other bytes for words,
- * numbers, repetitions. */
+/* The rest of the input becomes a text: ASCII bytes are copied, other bytes become words, numbers,
+ * repetitions. */
 static void make_words(struct maker *m, const struct make_grammar *g)
 {
     const size_t from = m->size;
@@ -181,7 +181,7 @@ static void make_words(struct maker *m, const struct make_grammar *g)
         else if (b < 0xC0) mark = m->size;
         else if (b < 0xD0) make_decimal(m, make_number(m));
         else if (b < 0xE0) make_name(m, make_count(m, 1));
-        else if (b < 0xE8) { /* what stands behind the mark, or one byte, again and again */
+        else if (b < 0xE8) { /* the text behind the mark, or one byte, repeated */
             const size_t start = mark < m->size ? mark
                                  : m->size      ? m->size - 1
                                                 : 0,

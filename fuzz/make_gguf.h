@@ -78,7 +78,7 @@ static void make_gguf(struct maker *m)
 
 /* -- safetensors -- */
 
-/* A tensor, behind those before: *user is where its data begin. */
+/* A tensor behind the earlier ones: its data begin at *user. */
 static void make_safetensors_entry(struct maker *m, void *user)
 {
     static const char *const dtypes[] = {"U8", "F32", "BF16", "F4", "F64", "BOOL", "F6_E2M3"};
@@ -93,7 +93,7 @@ static void make_safetensors_entry(struct maker *m, void *user)
     uint64_t size = n * (lmc_dtype_bits(dtype) ? lmc_dtype_bits(dtype) : 8) / 8;
     if (m->size && m->data[m->size - 1] == '}') make_byte(m, ',');
     make_byte(m, '"');
-    make_byte(m, 'a' + make_choice(m) % 16); /* mostly another name than those before */
+    make_byte(m, 'a' + make_choice(m) % 16); /* mostly a new name */
     make_fill(m, 'n', how & 1 ? make_count(m, 1) : 0);
     if (how & 64) make_chars(m, escapes[make_one_of(m, sizeof escapes / sizeof *escapes)]);
     make_chars(m, "\":{\"dtype\":\"");
@@ -109,7 +109,7 @@ static void make_safetensors_entry(struct maker *m, void *user)
     make_chars(m, "]}");
 }
 
-/* Beside tensors, or in one's place: objects or arrays within one another, of some word. */
+/* In addition to tensors, or instead of one: nested objects or arrays of some word. */
 static void make_levels_of_json(struct maker *m, unsigned number)
 {
     static const char *const words[] = {"1",       "true", "false", "null",

@@ -6,7 +6,7 @@
 
 enum { MAKE_STORAGES = 4, MAKE_MOST_STORAGES = 64 };
 
-/* What a pickle refers to. */
+/* The storages that a pickle refers to. */
 struct make_storages {
     size_t sizes[MAKE_MOST_STORAGES];
     unsigned n, n_memo;
@@ -54,7 +54,7 @@ static void make_int(struct maker *m, uint64_t x)
     else make_op(m, 0x8B), make_le(m, how - 246, 4), make_le(m, x, 8);
 }
 
-/* A number is what it should be, but rarely. */
+/* A number, which is rarely another one. */
 static void make_int_or_other(struct maker *m, uint64_t x)
 {
     if (make_rarely(m, 16)) x = make_number(m);
@@ -117,7 +117,7 @@ static void make_storage(struct maker *m, unsigned number, const struct torch_dt
     make_op(m, 'Q');
 }
 
-/* Of a storage's elements: shape and strides that fit, or not. */
+/* A tensor of a storage, with a shape and strides that fit, or do not. */
 static void make_tensor(struct maker *m, const struct make_storages *s)
 {
     static const char *const makers[] = {
@@ -156,7 +156,7 @@ static void make_tensor(struct maker *m, const struct make_storages *s)
     make_op(m, ')');
     make_op(m, 'R');
     if (is_named) make_torch_global(m, dtype->torch);
-    if (how & 0x80) { /* metadata: the flag behind so many other members */
+    if (how & 0x80) { /* metadata: the flag, behind so many other members */
         const size_t before = make_count(m, 8);
         make_op(m, '}');
         make_op(m, '(');
@@ -195,7 +195,7 @@ static void make_items(struct maker *m, struct make_storages *s, unsigned depth,
     }
 }
 
-/* As many levels as are drawn, of one key; the key of the first may be another. */
+/* A drawn number of levels with one key; the first key may differ. */
 static void make_levels(struct maker *m, struct make_storages *s, unsigned depth)
 {
     const unsigned how = make_choice(m), is_list = how & 1;
@@ -249,7 +249,7 @@ static void make_wrapped(struct maker *m, struct make_storages *s, unsigned dept
     for (size_t i = 0; i < n || i == 0; i++) make_chars(m, "\x88NtR");
 }
 
-/* Its module and its name are texts, which together may be too long. */
+/* A global whose module and name are texts, which together may be too long. */
 static void make_stack_global(struct maker *m, struct make_storages *s)
 {
     const size_t module = make_count(m, 1), name = make_count(m, 1);
@@ -262,7 +262,7 @@ static void make_stack_global(struct maker *m, struct make_storages *s)
     make_name(m, name);
     make_memo(m, s);
     make_op(m, 0x93);
-    while (n--) { /* again and again of the same texts */
+    while (n--) { /* many times, of the same texts */
         make_op(m, '0');
         make_get(m, number), make_get(m, number + 1);
         make_op(m, 0x93);
@@ -345,7 +345,7 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
         make_items(m, s, depth - 1, 1);
         make_op(m, 'u');
         break;
-    case 8: /* an object with a state, made of arguments */
+    case 8: /* an object with a state, made from arguments */
         make_global(m, "module.Class");
         make_items(m, s, depth - 1, 0);
         make_chars(m, "t\x81");
@@ -364,7 +364,7 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
     case 15:
         make_storage(m, make_one_of(m, MAKE_STORAGES), &torch_dtypes[make_one_of(m, 10)], s);
         break;
-    case 16: /* a subclass: what makes it, its type, the arguments, its state */
+    case 16: /* a subclass: its maker, its type, the arguments, its state */
         make_global(m, "torch._tensor._rebuild_from_type_v2");
         make_op(m, '(');
         make_global(m, "torch._utils._rebuild_tensor_v2");
@@ -382,7 +382,7 @@ static void make_object(struct maker *m, struct make_storages *s, unsigned depth
         make_op(m, 0x92);
         break;
     }
-    default: /* any opcode, with what may be an operand */
+    default: /* any opcode, with a possible operand */
         make_op(m, make_choice(m));
         for (unsigned n = make_one_of(m, 6); n--;) make_byte(m, make_choice(m));
         break;
@@ -410,7 +410,7 @@ struct make_archive {
     const char *prefix;
 };
 
-/* how: 0 is what PyTorch writes. */
+/* how: 0 as PyTorch writes it. */
 static void make_member(struct make_archive *a, const char *name, size_t name_size,
                         const uint8_t *data, size_t size, unsigned how)
 {
@@ -479,8 +479,8 @@ static void make_end(struct make_archive *a)
     make_le(m, 0, 2);
 }
 
-/* An archive of torch.save() around an object, behind what m holds; scratch: for the pickle and the
- * directory, of three times as much room. */
+/* Adds an archive of torch.save() around an object to m; scratch: memory for the pickle and the
+ * directory, three times as large. */
 static void make_archive(struct maker *m, uint8_t *scratch)
 {
     static char name[65536], prefix[1024];
@@ -585,7 +585,7 @@ static void make_metadata(struct maker *m, const struct make_item *items, size_t
         make_chars(m, "ub");
         make_global(m, names[3]);
         make_chars(m, ")\x81}(");
-        if (cut == 7) /* members before those that are looked for */
+        if (cut == 7) /* other members first */
             for (size_t k = make_count(m, 16); k--;) make_int(m, k), make_op(m, 'N');
         make_string(m, "relative_path");
         make_string(m, make_rarely(m, 32) ? "other" : "__0_0.distcp");

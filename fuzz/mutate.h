@@ -1,8 +1,8 @@
-/* mutate.h - libFuzzer's mutator for inputs that are LMC files: it changes one part of a file, by
- * what libFuzzer does to bytes, moves what follows if the part has another size now, and makes
- * checksums right again (repair.h), so that what it made is not all refused by the first of them.
- * Before including it: FUZZ_SHAPE, what the input is; the harness's parameters are its last
- * FUZZ_PARAMETERS bytes. Other fuzzers do without. */
+/* mutate.h - libFuzzer's mutator for inputs that are LMC files: it lets libFuzzer change one part
+ * of a file, moves the rest if the part has a new size, and repairs the checksums (repair.h), so
+ * that these do not refuse all of its files. Before including it, define FUZZ_SHAPE, the kind of
+ * input, and FUZZ_PARAMETERS, the size of the harness's parameters at its end. Other fuzzers do not
+ * use it. */
 #ifndef FUZZ_MUTATE_H
 #define FUZZ_MUTATE_H
 
@@ -24,8 +24,8 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* What libFuzzer does to bytes. It is not compiled for MemorySanitizer, which takes its answer, and
- * what it wrote, for never set. */
+/* Lets libFuzzer change bytes. libFuzzer is not compiled for MemorySanitizer, which takes its
+ * result, and the bytes that it wrote, as uninitialised. */
 static inline size_t mutate_bytes(uint8_t *p, size_t size, size_t max_size)
 {
     size_t made = LLVMFuzzerMutate(p, size, max_size);
@@ -36,8 +36,8 @@ static inline size_t mutate_bytes(uint8_t *p, size_t size, size_t max_size)
     return made;
 }
 
-/* A part of a file; where its size stands, in bytes from the file's beginning, and how many bytes
- * that field has: 0, if there is none. */
+/* A part of a file; size_at: the place of the field with its size, from the file's beginning;
+ * field: bytes of that field, 0 if there is none. */
 typedef struct mutate_part {
     size_t at, size, size_at;
     unsigned field;
@@ -60,7 +60,7 @@ static inline void mutate_add(mutate_parts *parts, size_t at, size_t size, size_
     if (parts->n < 128) parts->part[parts->n++] = part;
 }
 
-/* A varint at p, before end; *at goes behind it. */
+/* Reads a varint at p[*at], before end; *at moves behind it. */
 static inline uint64_t mutate_get_varint(const uint8_t *p, size_t *at, size_t end)
 {
     uint64_t v = 0;
@@ -90,9 +90,9 @@ static inline size_t mutate_split_blocks(mutate_parts *parts, const uint8_t *p, 
     return at;
 }
 
-/* The entries of an index, p[at .. size), each with what stands behind it up to the next one: a
- * kind, one or two varints, and a body. What is not of a body only who parses that before knows, so
- * the next entry is looked for. */
+/* The entries of an index, p[at .. size), each with all bytes up to the next one: a kind, one or
+ * two varints, and a body. Where facts behind a body end is only known after parsing it, so the
+ * next entry is searched. */
 static inline void mutate_split_entries(mutate_parts *parts, const uint8_t *p, size_t at,
                                         size_t size)
 {
@@ -117,7 +117,7 @@ static inline void mutate_split_entries(mutate_parts *parts, const uint8_t *p, s
     if (at < size) mutate_add(parts, at, size - at, 0, 0); /* metadata */
 }
 
-/* The parts of size bytes at p, as far as they make sense. */
+/* The parts of size bytes at p, as far as they can be parsed. */
 static inline void mutate_split(mutate_parts *parts, const uint8_t *p, size_t size, int is_index)
 {
     size_t at = 64;
@@ -195,7 +195,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
         fuzz_begin();
         if (seed & 1) {
             const size_t delta_size = n - base_size;
-            uint8_t *const delta = copy + room - delta_size; /* out of the way */
+            uint8_t *const delta = copy + room - delta_size; /* to make room */
             memmove(delta, copy + base_size, delta_size);
             while (times-- != 0)
                 base_size = mutate_one(copy, base_size, room - delta_size, 0,

@@ -1,9 +1,9 @@
-/* python.c - lmc.h for fuzz_python.py, which loads it as a shared library: an LMC file in, one text
- * out that tells all of it
+/* python.c - lmc.h for fuzz_python.py, which loads it as a shared library: turns an LMC file into
+ * one text with all of its content
  * SPDX-License-Identifier: MIT
  *
- * flat_decode() restores the file front to back, reads it again by its index, and compares the two.
- * The text is, with integers of 8 bytes:
+ * flat_decode() restores the file from front to back, reads it again by its index, and compares the
+ * results. The text has, with integers of 8 bytes:
  *   fingerprint of the snapshot, number of files
  *   each file: kind, path, has_mode, mode, has_mtime, seconds, nanoseconds, crc, fingerprint of one
  *     without tensors, bytes, number of tensors
@@ -23,7 +23,7 @@
 #define MAX_TOTAL_SIZE ((uint64_t)1 << 28)
 #define MAX_FILES 4096
 
-/* Status of a file that restores, but does not read by its index, or not as the same. */
+/* Status of a file that can be restored, but reading by its index fails or differs. */
 #define FLAT_DIFFERS 100
 
 /* -- a base: files that Python has decoded -- */
@@ -67,7 +67,7 @@ int flat_decode_block(void *dst, size_t size, const void *block, size_t block_si
                       const void *prediction);
 void flat_free(uint8_t *text);
 
-/* Lives as long as the process. */
+/* It is never freed. */
 struct flat_base *flat_new_base(void)
 {
     struct flat_base *b = (struct flat_base *)calloc(1, sizeof *b);
@@ -78,7 +78,7 @@ struct flat_base *flat_new_base(void)
     return b;
 }
 
-/* tensors stay the caller's, and must stay. */
+/* tensors stay the caller's, and must stay valid. */
 int flat_add_file(struct flat_base *b, const char *path, int kind, const void *data, size_t size,
                   const lmc_tensor *tensors, size_t n_tensors)
 {
@@ -175,8 +175,7 @@ static void put_tensor(lmc_memory *text, const lmc_tensor *t)
     put_number(text, (uint64_t)(t->loss.error * 4294967296.0));
 }
 
-/* What the index tells, and the bytes that were restored: those that the reader gives must be the
- * same. */
+/* Writes what the index says, and the restored bytes, which the reader must give, too. */
 static int describe(lmc_memory *text, lmc_reader *reader, const struct restored *r,
                     const uint8_t *fingerprint)
 {
@@ -222,7 +221,7 @@ static int describe(lmc_memory *text, lmc_reader *reader, const struct restored 
     return LMC_OK;
 }
 
-/* enum lmc_status or FLAT_DIFFERS. *text: to be freed by flat_free(). b: or NULL. */
+/* Returns enum lmc_status or FLAT_DIFFERS. *text: to be freed by flat_free(). b: or NULL. */
 int flat_decode(const void *data, size_t size, const struct flat_base *b, int tier, uint8_t **text,
                 size_t *text_size)
 {
@@ -267,8 +266,8 @@ int flat_decode(const void *data, size_t size, const struct flat_base *b, int ti
     return status;
 }
 
-/* A block of number 0 of size decoded bytes. After LMC_ERR_CHECKSUM dst holds what the payload
- * decodes to, whatever Content_CRC says; so it is with another prediction, too. */
+/* Decodes block number 0, of size decoded bytes. After LMC_ERR_CHECKSUM dst has the decoded
+ * payload, with any Content_CRC, also with another prediction. */
 int flat_decode_block(void *dst, size_t size, const void *block, size_t block_size,
                       const void *prediction)
 {

@@ -1,7 +1,7 @@
-/* repair.h - makes redundant fields of a mutated file right again, as far as the rest makes sense:
- * what a mutator needs to get past checksums. Part of lmc.c, for it uses what is private there.
- * Sections' kinds, sizes and bodies, headers and payloads of blocks stay as they are. It goes
- * through a file as restore.h does, and builds the index by the same functions. */
+/* repair.h - repairs redundant fields of a mutated file, as far as the rest can be parsed, so that
+ * a mutator gets past checksums. It is a part of lmc.c, because it uses private names. Kinds, sizes
+ * and bodies of sections, and headers and payloads of blocks, do not change. It reads a file as
+ * restore.h does, and builds the index by the same functions. */
 
 #define RESTORED_CAP ((size_t)1 << 20)
 #define MOST_STREAMS 64
@@ -13,7 +13,7 @@ typedef struct repairer {
     lmc__buffer segments, items, hashes;
     uint8_t *hash_head; /* the section of hashes, or NULL */
     lmc__origin origin;
-    lmc__digester digester; /* of the file at hand, number `file` */
+    lmc__digester digester; /* of the current file, number `file` */
     size_t file;
     int are_ended; /* all files so far */
     uint32_t n_sections;
@@ -30,8 +30,8 @@ static void seal_section(uint8_t *head, uint64_t size, const lmc__kernels *k)
     lmc__store32(head + 16, k->crc32c(0, head + LMC__SECTION_HEADER_SIZE, (size_t)size));
 }
 
-/* Of an even minor version, which says nothing, also the features that the file makes use of: so
- * both files that lack some and files that do not are tried. */
+/* With an even minor version, which has no meaning, also sets the features that the file uses. So
+ * files with and without all their features are tried. */
 static void seal_header(uint8_t *header, unsigned used, const lmc__kernels *k)
 {
     unsigned features = lmc__load32(header + LMC__FEATURES_AT);
@@ -73,8 +73,8 @@ static void end_file(repairer *r)
     if (stream->is_unknown) stream->size = file->size;
 }
 
-/* The file at hand ends, and those behind it that have no bytes; what is missing of a file or a
- * stream stays so. */
+/* Ends the current file, and empty ones behind it. Missing bytes of a file or stream stay
+ * missing. */
 static enum lmc_status end_stream(repairer *r)
 {
     if (r->listing.n_streams == 0) return LMC_OK;
@@ -90,7 +90,7 @@ static enum lmc_status end_stream(repairer *r)
     return LMC_OK;
 }
 
-/* The next bytes of the stream, which has them. */
+/* Adds the next bytes of the stream, which has so many. */
 static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
 {
     while (size != 0) {
@@ -115,8 +115,8 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
     return LMC_OK;
 }
 
-/* One block at p, of which `left` bytes are there, that should decode to size bytes. Returns what
- * it takes, or 0. */
+/* Repairs a block at p, where `left` bytes are, which should decode to size bytes. Returns its
+ * encoded size, or 0. */
 static size_t repair_block(repairer *r, const lmc__run *run, uint64_t number, uint8_t *p,
                            size_t left, size_t size)
 {
@@ -159,7 +159,7 @@ static enum lmc_status repair_files(repairer *r, const uint8_t *body, size_t siz
     return begin_file(r);
 }
 
-/* A RUN section, whose blocks begin at `*at`, up to their end. */
+/* Repairs a RUN section, whose blocks begin at `*at`; this moves to their end. */
 static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const uint8_t *body,
                                   size_t body_size, size_t *at)
 {
@@ -183,7 +183,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
     return LMC_OK;
 }
 
-/* An ancillary section; hashes become those of what was restored, if the body has as many. */
+/* An ancillary section; hashes become those of the restored files, if the body has as many. */
 static enum lmc_status repair_ancillary(repairer *r, uint8_t *head, uint64_t size)
 {
     uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
@@ -200,7 +200,7 @@ static enum lmc_status repair_ancillary(repairer *r, uint8_t *head, uint64_t siz
     return lmc__index_section(&r->index, (const char *)head, NULL, size);
 }
 
-/* Everything up to BLKS; returns where that may be, or 0. */
+/* Repairs everything up to BLKS; returns where that may be, or 0. */
 static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
 {
     size_t at = LMC__HEADER_SIZE;
@@ -226,7 +226,8 @@ static size_t repair_sections(repairer *r, uint8_t *file, size_t size)
     return lmc__index_run_end(&r->index) == LMC_OK ? at : 0;
 }
 
-/* That of the snapshot, whose n metadata entries are [p, end) or more; the section is sealed again.
+/* Repairs the hash of the snapshot, whose n metadata entries begin at [p, end); then seals the
+ * section.
  */
 static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const uint8_t *end,
                                             uint32_t n)
@@ -250,7 +251,7 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
     return LMC_OK;
 }
 
-/* A section at `*at`, which goes behind it. */
+/* Writes a section at `*at`, which moves behind it. */
 static void put_section(repairer *r, uint8_t *file, size_t *at, const char *kind,
                         const uint8_t *body, size_t size)
 {
@@ -261,8 +262,8 @@ static void put_section(repairer *r, uint8_t *file, size_t *at, const char *kind
     *at += LMC__SECTION_HEADER_SIZE + size;
 }
 
-/* BLKS, index and trailer at `at`, where BLKS was, and behind it an index that may be right as to
- * metadata. Returns the size of the file. */
+/* Writes BLKS, index and trailer at `at`, where BLKS was. Metadata is taken from the old index
+ * behind it, if that is right. Returns the size of the file. */
 static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, size_t cap)
 {
     static uint8_t body[1 << 18];
@@ -306,8 +307,8 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     return at + LMC__TRAILER_SIZE;
 }
 
-/* A whole file, with the base that it may have; in memory of cap bytes. Returns its size, which may
- * be another. */
+/* Repairs a whole file, which may have a base, in memory of cap bytes. Returns its size, which may
+ * change. */
 size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_base *base)
 {
     static uint8_t restored[RESTORED_CAP];
@@ -339,8 +340,8 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     return size;
 }
 
-/* Of an index: what follows the body of a FILE section, in an entry of `left` bytes; 0 if it makes
- * no sense. */
+/* Of an index: repairs what follows the body of a FILE section, in an entry of `left` bytes; 0 if
+ * it cannot be parsed. */
 static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
                              const uint8_t *facts, uint64_t left)
 {
@@ -358,7 +359,7 @@ static uint64_t repair_facts(lmc__listing *l, const uint8_t *body, size_t size,
     return at;
 }
 
-/* A varint at *p, before end, which goes behind it; 0 if it makes no sense. */
+/* Reads a varint at *p, before end; *p moves behind it. 0 if it is invalid. */
 static int get_varint(uint8_t **p, const uint8_t *end, uint64_t *v)
 {
     lmc__cursor c;
@@ -369,7 +370,7 @@ static int get_varint(uint8_t **p, const uint8_t *end, uint64_t *v)
     return 1;
 }
 
-/* Its new value, where that has as many bytes; else it stays. */
+/* Overwrites a varint by a new value of as many bytes; else it stays. Returns its value. */
 static uint64_t put_varint(uint8_t *p, uint64_t old, uint64_t v)
 {
     const unsigned n = lmc__varint_size(old);
@@ -379,8 +380,7 @@ static uint64_t put_varint(uint8_t *p, uint64_t old, uint64_t v)
     return v;
 }
 
-/* What the harness of indexes reads: header, INDX section and trailer, with nothing between
- * them. */
+/* Repairs an input of fuzz_index.c: header, INDX section and trailer, with nothing between them. */
 void fuzz_repair_index(uint8_t *file, size_t size)
 {
     const lmc__kernels *const k = lmc__get_kernels();

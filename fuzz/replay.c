@@ -1,5 +1,5 @@
-/* A main for a harness without a fuzzer: runs it on the files named, on all files in the
- * directories named and, with -, on standard input. So every corpus is a regression test, with any
+/* main() for a harness without a fuzzer: runs it on the given files, on all files in given
+ * directories and, with -, on standard input. So every corpus is a regression test, with any
  * compiler. Prints how many inputs it ran. */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the seed corpora from the conformance vectors:  fuzz/seeds.py DIRECTORY [NAME...]
 
-DIRECTORY/NAME gets the seeds of harness NAME: what it reads, then its parameters (each fuzz_NAME.c says how they are laid out)."""
+DIRECTORY/NAME gets the seeds of harness NAME: its data, then its parameters (each fuzz_NAME.c describes them)."""
 import hashlib
 import json
 import os
@@ -42,7 +42,7 @@ def varint(body):
 
 
 def blocks(data):
-    """The blocks of a file as (block, width, bytes): as far as its sections and headers make sense."""
+    """The blocks of a file as (block, width, bytes), as far as its sections and headers can be parsed."""
     at = 64
     while at + 20 <= len(data):
         kind, size = data[at:at + 4], struct.unpack_from('<Q', data, at + 4)[0]
@@ -71,7 +71,7 @@ def layout(block):
 
 
 def pack(files, base=None, options=()):
-    """An LMC file of these files ({path: bytes}), against another such, by the command in build/lmc; None if that is not there."""
+    """An LMC file of these files ({path: bytes}), against other such files, by the command build/lmc; None without the command."""
     command = os.path.join(VECTORS, '..', '..', 'build', 'lmc')
     if not os.path.exists(command):
         return None
@@ -105,17 +105,17 @@ def safetensors(tensors):
 
 
 def skewed(n, seed, noise=64):
-    """n bytes, most of them alike."""
+    """n bytes, most of them equal."""
     random.seed(seed)
     return bytes(random.choice((seed & 255, 0x3C, random.randrange(256))) if i % noise == 0 else 0x3C for i in range(n))
 
 
 def made():
-    """Files that no vector is like, each with a base or None."""
+    """Files unlike all vectors, each with a base or None."""
     yield pack({f'd/{i}': bytes([i]) * (i % 3) for i in range(40)}), None
     yield pack({'a': skewed(70000, 1, 3), 'b': skewed(30000, 2, 2)}), None
     twins = {'F32': skewed(8000, 9, 7)}
-    twins['BF16'] = b''.join(twins['F32'][i + 2:i + 4] for i in range(0, 8000, 4))  # cut off, which rounding mostly is
+    twins['BF16'] = b''.join(twins['F32'][i + 2:i + 4] for i in range(0, 8000, 4))  # truncated, which mostly equals rounding
     files = {dtype + '.safetensors': safetensors({name: (dtype, [50, len(data) // 50 // (4 if dtype == 'F32' else 2)], data) for name in ('w', 'w2')})
              for dtype, data in twins.items()}
     for options in ((), ('--max',), ('--no-twins',)):
@@ -207,13 +207,13 @@ def block():
         for off in range(6):
             yield b''.join(row[:1 + (number + off) % 7]) + Bits().add(8 * number + 3, 16).add(off, 1).add(1, 1).add(0, 1).add(predicted, 1).add(number, 4).add(0, 16) \
                 .add(off, 4).add(0, 8).add(0, 7).add(0, 4).add(1, 1).bytes(8)
-    for width, payload in (1, b'\0'), (2, b'\0'), (2, b'\xff\1\5\1\6'), (2, b'\1\1\5\1\6'):  # sparse, and neither predicted nor in need of a list
+    for width, payload in (1, b'\0'), (2, b'\0'), (2, b'\xff\1\5\1\6'), (2, b'\1\1\5\1\6'):  # sparse, without a prediction and without lists
         yield struct.pack('<BBBBIIIII', 0xB2, width, 1 << 5, 16, 8, len(payload), 0, 0, 0) + payload + Bits().add(0, 17).add(1, 1).bytes(8)
     yield b'\xb2' + bytes(23) + Bits().add(0, 16).add(0, 1).add(1, 1).add(0, 2).add(0, 4).add(0, 8).add(0xA5, 8).bytes(8)
 
 
 def gpu():
-    """Those of block that are small: a shim is slow. The parameters stand at the same bits."""
+    """The small seeds of block, because the shim is slow. The parameters have the same bits."""
     seen = set()
     for value in block():
         if len(value) < 24000 and value[:-8] not in seen:
@@ -233,7 +233,7 @@ def tree():
                 while at < len(b) and b[at] in (0, 1):
                     at += n + 1 if b[at] == 0 else 2
                 yield b[at:] + Bits().add(n - 1, 16).add(number, 1).add(0, 1).add(0, 1).add(31, 5).add(0, 2).add(number, 4).bytes(8)
-            if len(b) < 4096:  # and what a list or mask of these bytes is encoded to
+            if len(b) < 4096:  # and these bytes, to be encoded as a list or mask
                 for is_mask in 0, 1:
                     yield b[24:] + Bits().add(7 if is_mask else 0, 16).add(number, 1).add(is_mask, 1).add(1, 1).add(31, 5).add(0, 2).add(number, 5).bytes(8)
 
@@ -287,7 +287,7 @@ def salvage():
 def delta():
     fingerprints = {}
     files = dict(lmc_files())
-    for name in sorted(os.listdir(os.path.join(VECTORS, 'bases'))):  # those that are no LMC files: packed by the command, if that is there
+    for name in sorted(os.listdir(os.path.join(VECTORS, 'bases'))):  # those that are no LMC files are packed by the command, if it is there
         command = os.path.join(VECTORS, '..', '..', 'build', 'lmc')
         if not name.endswith('.lmc') and os.path.exists(command):
             packed = subprocess.run([command, '-c', os.path.join(VECTORS, 'bases', name)], capture_output=True)
@@ -310,7 +310,7 @@ def delta():
 
 
 def work():
-    """Files that cost much, small enough to be changed; those of delta."""
+    """Files that cost much work, small enough to be changed; and the seeds of delta."""
     sys.path.insert(0, os.path.join(VECTORS, '..', '..', 'tests'))
     import hostile
     for n, blocks in (20, 2), (40, 4), (60, 6), (200, 5):

@@ -1,4 +1,4 @@
-"""Seeds for the harnesses of the command's readers, for seeds.py: by the generators of the tests, and small ones made here."""
+"""Seeds for the harnesses of the command's readers, used by seeds.py: from the generators of the tests, and small ones made here."""
 import os
 import random
 import struct
@@ -43,7 +43,7 @@ def container_files():
 
 
 def decisions(n, seed):
-    """Inputs of harnesses that make files of them, which no file can be a seed for: noise."""
+    """Noise, for harnesses that make files from decisions: a file cannot be their seed."""
     r = random.Random(seed)
     for i in range(n):
         yield r.randbytes(8 << i % 6)
@@ -92,14 +92,14 @@ def journals():
         for k in (0, 1):
             slot = bytearray(struct.pack('<QQQI', number + k, done, len(patches), crc32c(patches)))
             slot += struct.pack('<I', crc32c(slot)) + patches
-            # both slots are of one size here; what lies behind the end of the shorter one does no harm
+            # both slots have one size here; bytes behind the shorter one's end do no harm
             yield bytes(header) + (slot + bytes(slot) if k == 0 else bytes(len(slot)) + slot)
 
 
 def manifest():
     for i, data in enumerate(decisions(60, 2)):
         yield data + bytes([5 + i % 2])
-    # parameters stand behind: the last byte says what it is
+    # parameters follow: the last byte is the kind
     for data in journals():
         for repair in (0, 7):
             bits = repair | 3 << 3 | sum((0 | 15 << 3 | 8 << 7) << 5 + 12 * i for i in range(4))

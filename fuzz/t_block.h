@@ -1,5 +1,5 @@
-/* t_block.h - the two calls for a block, with their options as arguments. Used by the harnesses,
- * the tests and the benchmark. */
+/* t_block.h - the two calls for a block, with options as arguments. Used by the harnesses, the
+ * tests and the benchmark. */
 #ifndef T_BLOCK_H
 #define T_BLOCK_H
 

@@ -5,16 +5,16 @@
  *       #include "lmc.h"
  *       #include "lmc_cuda.h"
  *
- *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, behind lmc.h. It must be
- *   of the same version as lmc.h. Nothing of CUDA is needed to build: libcuda and NVRTC are opened
- *   at run time. Linux, and Windows. Where dlopen is not in the C library (glibc before 2.34), link
+ *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, after lmc.h. It must have
+ *   the same version as lmc.h. To build it, nothing of CUDA is needed: libcuda and NVRTC are opened
+ *   at run time. For Linux and Windows. If the C library has no dlopen (glibc before 2.34), link
  *   with -ldl.
  *
  *   Experimental: no GPU has run it. Its tests run the text of the kernels on CPUs.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those. The kernels, in CUDA C++, are in it as text.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one. The
+ *   kernels, in CUDA C++, are in it as text.
  *   gpu        cuda_api kernels cuda_driver cuda_text cuda_open cuda_plan cuda_base cuda_wave
  *              cuda_read
  */
@@ -55,7 +55,7 @@ typedef struct lmc_cuda lmc_cuda;
 
 /* All zero: the defaults. */
 typedef struct lmc_cuda_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     uint64_t device;    /* its ordinal */
     /* NULL, or an existing directory for compiled kernels (some 100 KB for each architecture). So
      * they are compiled once on a machine, in some seconds, and not in each process. Whoever can

@@ -107,9 +107,9 @@
 
 /* -- public API --
  *
- * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
- * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
- * 1. LMC_REALLOC gets alloc_user.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
+ * passed to LMC_REALLOC.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
@@ -118,11 +118,11 @@
  * LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
- * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
- * same time, and call functions without an object at any time.
+ * this object uses as base or lender. Threads may share a pool or a quantizer, use different
+ * objects at once, and call functions without an object at any time.
  *
- * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
- * works with the shared library of any other 1.x:
+ * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
+ * program works with the shared library of any other 1.x:
  *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
@@ -131,10 +131,10 @@
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member replaces a reserved word. Zero means its
- *   reserved words        default, or that the library does not know the member. The library sets
- *                         reserved words to zero. It refuses to write a file or tensor in which
- *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   structs with          keep their size. A new member replaces a reserved word. Zero is the
+ *   reserved words        member's default, or means that the library does not know the member. The
+ *                         library sets reserved words to zero. It refuses to write a file or tensor
+ *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
  *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -151,8 +151,8 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
- * compiled with another lmc.h. */
+/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
+ * with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -271,11 +271,12 @@ typedef struct lmc_parallel {
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
  * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong one.
+ * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
+ * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -349,8 +350,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
-     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
-     * give the same quantizer or that log2_block. */
+     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
+     * decode, give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -405,8 +406,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
- * an unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
+ * unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -423,7 +424,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
  * LMC__TRY. */
 
 #ifndef LMC_REALLOC
@@ -493,7 +494,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
-#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+#define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
  * them. */
 #ifdef LMC_NO_AVX512
@@ -585,7 +586,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, spec 2.2 to which rules of the format it belongs.
+ * for a caller, and spec 2.2 which rules of the format it stands for.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -809,9 +810,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
- * memory. */
-#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+/* Trees and masks. Depth times nesting bounds a decoder's recursion and memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code; depth of a tree (spec 6.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
@@ -1861,7 +1861,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
  * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
@@ -4667,7 +4667,7 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -5210,8 +5210,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
- * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
- * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
+ * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5472,8 +5472,8 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
  * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting, and one for each node on the path whose mask fits in the output only when it is
- * nested. */
+ * nesting. It takes one more for each node on the path whose mask fits in the output only when it
+ * is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5511,7 +5511,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         salvage searches damaged files for it
+ *     0  sync B2         a mark, which salvage looks for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
@@ -5879,8 +5879,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -5949,9 +5949,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
- * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
- * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
+ * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
+ * root->mask is NULL. If *root already has another tree's root, that is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -6216,8 +6216,8 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
- * code. */
+ * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
+ * has only one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -6553,7 +6553,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   the last two, if predicted    BASE_WRONG
+ *   if predicted, the last two    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -6773,7 +6773,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
+ * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -6794,8 +6794,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
- * how it was fitted. */
+/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
+ * depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -6860,8 +6860,8 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
- * first on are read. Blocks before the range are skipped after their header was checked.
+/* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
+ * from the first on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
@@ -6906,8 +6906,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say. The workspace is too small then, which must be found
- * before a worker uses it. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. That must
+ * be found before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -6936,7 +6936,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,

@@ -114,10 +114,10 @@ typedef struct lmc_quantizer_options {
 } lmc_quantizer_options;
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser. It keeps the tensor as it
- * is if quantising would not make it a tenth smaller, no grid keeps to the bound, or more than 1 %
- * of the elements cannot be quantised (see info.reason). Reads the elements once, and samples of up
- * to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors: ARGUMENT,
- * MEMORY, those of read_at. */
+ * is (see info.reason) if quantising would not make it a tenth smaller, if no grid keeps to the
+ * bound, or if more than 1 % of the elements cannot be quantised. Reads the elements once, and
+ * samples of up to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors:
+ * ARGUMENT, MEMORY, those of read_at. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif
@@ -332,7 +332,7 @@ static int32_t lmc__to_logarithm(float v)
  * sides of zero. A logarithmic grid has M in its middle.
  *
  * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
- * the mean >> 2 is an upper half. A group may continue in the next chunk. */
+ * mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
@@ -629,8 +629,8 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Bits of an encoded scale, about: for each element less than a bit in groups of 16, less than a
- * 20th in groups of 256. */
+/* An encoded scale takes about 12 bits: less than one for each element of a group of 16, less than
+ * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
 /* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */

@@ -108,9 +108,9 @@
 
 /* -- public API --
  *
- * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
- * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
- * 1. LMC_REALLOC gets alloc_user.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
+ * passed to LMC_REALLOC.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
@@ -119,11 +119,11 @@
  * LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
- * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
- * same time, and call functions without an object at any time.
+ * this object uses as base or lender. Threads may share a pool or a quantizer, use different
+ * objects at once, and call functions without an object at any time.
  *
- * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
- * works with the shared library of any other 1.x:
+ * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
+ * program works with the shared library of any other 1.x:
  *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
@@ -132,10 +132,10 @@
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member replaces a reserved word. Zero means its
- *   reserved words        default, or that the library does not know the member. The library sets
- *                         reserved words to zero. It refuses to write a file or tensor in which
- *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   structs with          keep their size. A new member replaces a reserved word. Zero is the
+ *   reserved words        member's default, or means that the library does not know the member. The
+ *                         library sets reserved words to zero. It refuses to write a file or tensor
+ *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
  *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -152,8 +152,8 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
- * compiled with another lmc.h. */
+/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
+ * with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -283,11 +283,12 @@ typedef struct lmc_source {
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
  * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong one.
+ * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
+ * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -397,8 +398,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
-     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
-     * give the same quantizer or that log2_block. */
+     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
+     * decode, give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -439,8 +440,8 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * is coded against another snapshot, its base.
  *
  * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
- * escape strings before you print them. A stream that claims to have read more than it was asked
- * for is LMC_ERR_READ. */
+ * escape strings before you print them. LMC_ERR_READ: a stream claims to have read more than it was
+ * asked for. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -470,9 +471,9 @@ typedef struct lmc_tensor {
     uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_tensor;
 
-/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
- * base, from `offset` on. Parts follow one another; bytes after the last part have no prediction.
- * Wrong parts only make the output larger. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against `size` bytes of a tensor or file of the base,
+ * from `offset` on. Parts follow one another; bytes after the last part have no prediction. Wrong
+ * parts only make the output larger. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; may be "". NULL: the first file
                          with a tensor of that name that is long enough */
@@ -481,9 +482,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
- * from. Its blocks then take almost no space. A wrong twin only makes the output larger. The twin's
- * bytes must have been written before, and must not have a twin themselves. */
+/* The twin of a tensor, or of a file without tensors: other bytes of the same snapshot, which it
+ * equals or is rounded from. Its blocks then take almost no space. A wrong twin only makes the
+ * output larger. The twin must have been written before, and must not have a twin itself. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -492,7 +493,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* if not NONE: of twice as many bytes, ties to even */
+    enum lmc_conversion conversion; /* if not NONE: rounds twice as many bytes, ties to even */
 } lmc_twin;
 /* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -576,7 +577,7 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    /* In place: bytes that an earlier attempt has written: checked, but not written again. */
+    /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
     uint64_t done_size;
     const lmc_base *base; /* of a delta; or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
@@ -603,8 +604,7 @@ typedef struct lmc_restore_options {
     /* Used instead of write(), for files with random access; or NULL. Several workers call it at
      * once, in any order, each with a decoded and checked block of the file that was begun last.
      * All calls return before end_file or read_back is called. Files that share blocks
-     * (group_files) still use write(), so write must not be NULL. Not with in_place. Else
-     * ARGUMENT. */
+     * (group_files) still use write(). ARGUMENT: write is NULL, or in_place is set. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
@@ -651,7 +651,7 @@ typedef struct lmc_reader lmc_reader;
 typedef struct lmc_reader_options {
     size_t struct_size;           /* as in lmc_block_options */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    uint64_t max_index_size;      /* as of lmc_restore_options */
+    uint64_t max_index_size;      /* as in lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
@@ -671,11 +671,11 @@ typedef struct lmc_reader_options {
 /* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
  * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
  * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
- * bytes, in each snapshot of a chain; with parallel_reads one call for each block. An LMC file of
- * more than 8,000 blocks takes one more call for a part of a tensor, or of a delta. Memory: the
- * index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked up;
- * while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be listed
- * without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
+ * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
+ * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
+ * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -697,8 +697,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A call
- * takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * files have that name. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A
+ * call takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
@@ -718,7 +718,7 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
 /* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
  * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
  * many small tensors have another order than in the base, a block of the base may be decoded for
- * each of them, and the factors of such deltas multiply: restore such a base to files first. */
+ * each of them. In a chain these factors multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
  * *value stay valid as long as the reader. */
@@ -785,8 +785,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
- * an unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
+ * unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -803,7 +803,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #include <string.h>
 #include <limits.h>
 
-/* Compiler and machine, and macros for all files: the allocator, inline, LMC__CHECK, LMC__VALID,
+/* Compiler and machine; macros for all files: allocator, inline, LMC__CHECK, LMC__VALID,
  * LMC__TRY. */
 
 #ifndef LMC_REALLOC
@@ -873,7 +873,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
-#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+#define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
  * them. */
 #ifdef LMC_NO_AVX512
@@ -965,7 +965,7 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 /* == base/status.h ============================================================================= */
 
 /* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, spec 2.2 to which rules of the format it belongs.
+ * for a caller, and spec 2.2 which rules of the format it stands for.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -1189,9 +1189,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
- * memory. */
-#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+/* Trees and masks. Depth times nesting bounds a decoder's recursion and memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code; depth of a tree (spec 6.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */
@@ -2327,7 +2326,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
  * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
@@ -5252,7 +5251,7 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)
@@ -5837,8 +5836,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
- * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
- * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
+ * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6099,8 +6098,8 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
  * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting, and one for each node on the path whose mask fits in the output only when it is
- * nested. */
+ * nesting. It takes one more for each node on the path whose mask fits in the output only when it
+ * is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6138,7 +6137,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         salvage searches damaged files for it
+ *     0  sync B2         a mark, which salvage looks for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)
@@ -6506,8 +6505,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6576,9 +6575,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
- * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
- * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
+ * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
+ * root->mask is NULL. If *root already has another tree's root, that is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -6843,8 +6842,8 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
- * code. */
+ * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
+ * has only one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -7180,7 +7179,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   the last two, if predicted    BASE_WRONG
+ *   if predicted, the last two    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -7403,7 +7402,7 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
+ * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -7424,8 +7423,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
- * how it was fitted. */
+/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
+ * depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -7490,8 +7489,8 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 
 /* == tensor/decode_tensor.h ==================================================================== */
 
-/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
- * first on are read. Blocks before the range are skipped after their header was checked.
+/* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
+ * from the first on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
@@ -7536,8 +7535,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say. The workspace is too small then, which must be found
- * before a worker uses it. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. That must
+ * be found before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -7566,7 +7565,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
@@ -7710,8 +7709,9 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
  * of 256 KiB, and names and dtypes.
  *
- *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
- *     size % 64 bytes size number of bytes so far
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes after these blocks: size % 64 bytes
+ *     size    number of bytes so far
  *
  * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {
@@ -7890,10 +7890,10 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
  * tensor:
  *
- *     tensors   |------- A ---------------|  gap |--- B ---|
- *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     tensors   |------- A ---------------|  gap  |--- B --|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
- *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,

@@ -5,12 +5,11 @@
  *       #include "lmc.h"
  *       #include "lmc_salvage.h"
  *
- *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, behind lmc.h. It must be
- *   of the same version as lmc.h.
+ *   wherever it is used; and in the file that defines LMC_IMPLEMENTATION, after lmc.h. It must have
+ *   the same version as lmc.h.
  *
  * CONTENTS
- *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
- *   change it; change those.
+ *   tools/amalgamate.py makes this file from the files of src/. Change those, not this one.
  *   snapshot   salvage_api salvage salvage_place salvage_index salvage_walk salvage_read
  *              salvage_open
  */
@@ -112,10 +111,10 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
 /* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
  * are made from what is found:
  *
- *     salvage_place.h without an index: streams and runs in the order in which they lie
- *     salvage_walk.h searches the file for sections, headers of blocks, the index salvage_open.h
- *     the ends of the file, the walk, the tables salvage_read.h decodes blocks; returns ranges;
- *     compares fingerprints
+ *     salvage_place.h   without an index: lists streams and runs in the order of the file
+ *     salvage_walk.h    searches the file for sections, headers of blocks, the index
+ *     salvage_open.h    reads the ends of the file, starts the walk, fills the tables
+ *     salvage_read.h    decodes blocks; returns ranges; compares fingerprints
  *
  * What it guarantees, and how:
  *

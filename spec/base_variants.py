@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Files that are, or just are not, safetensors files by foreign-bases.md: one rule each.
+"""Files that are, or almost are, safetensors files by foreign-bases.md: one rule each.
 
-A file that is one has its tensors as items of a base, another is one item: so the rule decides a fingerprint, and every decoder must come to
-the same answer. make_vectors.py makes a delta of each of these. Usage: base_variants.py: compares the list with foreign_bases.py.
+As a base, a safetensors file has its tensors as items; any other file is one item. So the rule decides a fingerprint, and every decoder must decide
+in the same way. make_vectors.py makes a delta of each of these. Usage: base_variants.py: compares the list with foreign_bases.py.
 
 SPDX-License-Identifier: MIT
 """
@@ -12,8 +12,8 @@ import sys
 
 DATA = bytes.fromhex("10203040")               # of the tensors
 
-# header: the bytes of the JSON. tensors: what the file has, as (Name, Dtype, Shape, first byte, end), counted from the end of the JSON; none if
-# it is no safetensors file, by rule. n: what the u64 says, if not the size of header. data: what follows the header.
+# header: the bytes of the JSON. tensors: the file's tensors as (Name, Dtype, Shape, first byte, end), counted from the end of the JSON; none if rule
+# says that it is no safetensors file. n: the value of the u64, if not the size of header. data: the bytes behind the header.
 Variant = collections.namedtuple("Variant", "name header tensors reason rule n data")
 VARIANTS = []
 
@@ -58,7 +58,7 @@ def nested(depth, left="[", right="]"):
     return left * depth + right * depth
 
 
-# ---- What is one ----
+# ---- Safetensors files ----
 
 good("plain", one(), "one tensor")
 good("metadata", meta('{"format":"pt"}'), "as safetensors writes it")
@@ -101,7 +101,7 @@ good("empty_tensors", '{"a":%s,"b":%s,"c":%s}' % (entry(), entry(shape="[0]", of
 good("empty_tensor_between", '{"a":%s,"b":%s,"c":%s}' % (entry(shape="[3]", offsets="[1,4]"), entry(shape="[0]", offsets="[1,1]"), entry(shape="[1]", offsets="[0,1]")),
      "of two that start at one place the one of no bytes is the first", (b"c", b"U8", (1,), 0, 1), (b"b", b"U8", (0,), 1, 1), (b"a", b"U8", (3,), 1, 4))
 
-# ---- What is none: no tensor ----
+# ---- Not safetensors files: no tensor ----
 
 bad("file_empty", "F-11", "", "nothing but N", n=0, data=b"")
 bad("n_zero", "F-11", "", "no JSON", n=0)

@@ -1,4 +1,4 @@
-"""Bases that a caller gives (lmc-format.md, 7.3). SPDX-License-Identifier: MIT"""
+"""Finds the base among the files that a caller gives (lmc-format.md, 7.3). SPDX-License-Identifier: MIT"""
 import os
 
 import foreign_bases
@@ -9,8 +9,8 @@ OWN_MAX_CHAIN = 100                            # this decoder's own limit (R9-2)
 
 
 class Bases:
-    """paths: of all that may be a base. in_use: those of LMC files that are being decoded, each the base of the one before. broken: errors of
-    those that were tried; plain: what foreign_bases keeps."""
+    """paths: all possible bases. in_use: LMC files that are being decoded, each the base of the one before. broken: errors of files that were tried;
+    plain: the cache of foreign_bases."""
 
     def __init__(self, paths):
         self.paths, self.in_use, self.broken, self.plain = list(paths), [], {}, {}
@@ -31,7 +31,7 @@ def find_base(snapshot, bases, stream, reader=False):
                 found = read_lmc_base(path, bases, snapshot, reader)
             else:
                 continue
-        except LmcError as reason:             # another may do (R7-3, R7-4)
+        except LmcError as reason:             # another path may be right (R7-3, R7-4)
             error = LmcError(reason.status, "base %s: %s" % (path, reason.text))
             continue
         if found and found.fingerprint == wanted:
@@ -47,7 +47,7 @@ def is_lmc(path):
 
 
 def claimed_fingerprint(path):
-    """That of an LMC file as its index says; to decode it will show whether that is true."""
+    """The fingerprint that the index of an LMC file claims; decoding shows whether it is right."""
     try:
         with open(path, "rb") as stream:
             stream.seek(-TRAILER_SIZE, os.SEEK_END)

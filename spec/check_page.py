@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Check that lmc-format.md, its companions and the vectors agree.
 
-Usage: check_page.py                 each rule with a status has a vector that breaks it, or stands on the list below; a vector has the statuses of its
-                                     rules; no text names a rule that there is not; section 1.1 shows example_stored.lmc; the tables are those of the
-                                     encoder; the pseudo code of the pages, run on all vectors, finds what lmc_decode.py finds
+Usage: check_page.py                 each rule with a status has a vector that breaks it, or is in the list below; a vector has the statuses of its
+rules; no text names a rule that does not exist; section 1.1 shows example_stored.lmc; the tables are those of the encoder; the pseudo code of the
+pages, run on all vectors, gives the results of lmc_decode.py
        check_page.py --rules         print the table of rules: rule, statuses, vectors that break it
-       check_page.py --examples      print the files that are examples, with a note on each field
+       check_page.py --examples      print the example files, with a note on each field
 SPDX-License-Identifier: MIT
 """
 import itertools
@@ -24,13 +24,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PAGES = "lmc-format.md", "quantised.md", "hash.md", "links.md", "foreign-bases.md", "salvage.md"
 STATUSES = "NOT_LMC VERSION UNSUPPORTED TRUNCATED CORRUPT CHECKSUM LIMIT BASE_MISSING BASE_WRONG".split()
 RULE = r"\b[RQHLFS](?:[0-9]+)?-[0-9]+\b"
-# Rules with a status that no vector breaks, and why.
+# Rules with a status that no vector breaks, and the reasons.
 NO_VECTOR = {
     "R2-8": "each field has its own rule", "R2-9": "each field has its own rule", "R4-4": "says when the order of sections is checked",
     "R5-14": "what a decoder delivers is not seen from a file", "R7-9": "a choice of range readers",
     "R9-2": "what a caller allows", "R9-5": "depends on what a decoder keeps"}
 OF_OTHER_RULES = {"R7-3", "R8-7", "R8-12"}     # "that status", "as there"
-MOST = 3000                                    # elements of a list: longer ones take the pseudo code too long
+MOST = 3000                                    # elements of a list: longer ones are too slow with the pseudo code
 
 
 def read(name):
@@ -43,12 +43,12 @@ def rules_of(page):
     found = re.split(r"^(?:\| |\* |)\*\*(%s)\*\*" % RULE, page, flags=re.M)
     for rule, text in zip(found[1::2], found[2::2]):
         yield rule, re.split(r"\n(?=[|*\n])", text)[0]
-    for rule, text in re.findall(r"\*\*(%s)\*\*([^|]*\|[^|]*)\|$" % RULE, page, re.M):                        # in the last cells of a row
+    for rule, text in re.findall(r"\*\*(%s)\*\*([^|]*\|[^|]*)\|$" % RULE, page, re.M):                        # in the last cells of a table's row
         yield rule, text
 
 
 def load():
-    """Texts of the pages; statuses by rule; the manifest's entries; names of vectors by rule."""
+    """Returns texts of the pages; statuses by rule; the manifest's entries; names of vectors by rule."""
     pages = {name: read(name) for name in PAGES}
     statuses = {}
     for page in pages.values():
@@ -82,7 +82,7 @@ def check_rules(pages, statuses, entries, vectors):
 
 
 def check_walk(page):
-    """Section 1.1: the bytes at their offsets; ... stands for any."""
+    """Section 1.1: bytes at their offsets; ... is any byte."""
     data = check_vectors.read(os.path.join(check_vectors.VECTORS, "valid", "example_stored.lmc"))
     at = 0
     for line in re.findall(r"^    ([0-9A-F]{4}  .*)$", page.split("### 1.1")[1].split("\n## ")[0], re.M):
@@ -127,7 +127,7 @@ def leaves_of(tree):
 
 
 def pseudo_code(page):
-    """The functions of a page, as it has them."""
+    """The functions of a page."""
     space = {}
     for lines in re.findall(r"(?:^     .*\n|^\n(?=     ))+", page, re.M):
         if "def " in lines:
@@ -136,7 +136,7 @@ def pseudo_code(page):
 
 
 def run_section_6(space, payload, what, *arguments):
-    """What it returns, and how many bytes it took; None if it refuses."""
+    """The result, and how many bytes were read; None if it refuses."""
     at = 0
 
     def take(k):
@@ -166,7 +166,7 @@ FROZEN = [leaves_of(tree) for tree in lmc_decode.FROZEN_TREES]
 
 
 class Watch:
-    """Runs the pseudo code beside the functions of the decoder that do the same."""
+    """Runs the pseudo code together with the same functions of the decoder."""
 
     def __init__(self, pages):
         self.page, self.quantised = pseudo_code(pages["lmc-format.md"]), pseudo_code(pages["quantised.md"])
@@ -185,11 +185,11 @@ class Watch:
             except lmc_decode.LmcError:
                 found = None
             self.depth -= 1
-            if self.depth == 0:                # not what those call themselves
+            if self.depth == 0:                # not for nested calls
                 check(found, at, *arguments)
             if found is None:
                 source.at = at
-                return function(*arguments)    # which raises it again
+                return function(*arguments)    # the decoder raises it again
             return found
         return both
 
@@ -208,12 +208,12 @@ class Watch:
             self.compare("masks", found and (found, source.at - at), run_section_6(self.page, source.data[at:], "Mask", n, nesting, is_of_class))
 
     def join_planes(self, found, _, planes, n, order, base):
-        width, stored = len(planes), lmc_decode.integers
+        if base and n > MOST:
+            return
+        width = len(planes)
+        elements, predictions = lmc_decode.integers(found, width), lmc_decode.integers(base, width) if base else [0] * n
         for i in range(min(n, 300)):
-            r, b = sum(plane[i] << 8 * p for p, plane in enumerate(planes)), stored(base, width)[i] if base and n <= MOST else 0
-            if base and n > MOST:
-                break
-            element = stored(found, width)[i]
+            r, b, element = sum(plane[i] << 8 * p for p, plane in enumerate(planes)), predictions[i], elements[i]
             self.compare("elements", element, self.page["element"](r, b, 8 * width, order))
             self.compare("residuals", r, self.page["residual"](element, b, 8 * width, order))
 

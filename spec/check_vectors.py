@@ -4,24 +4,25 @@
 Usage: check_vectors.py [--has LIST]                               the reference decoder, as a module: bytes, fields, fingerprints, statuses, rules
        check_vectors.py [--has LIST] 'DECODER {base} {in} {out}'   any command, e.g. 'build/lmc -d -f {base} -o {out} {in}' (split at
                                                                    spaces, no shell)
-       check_vectors.py [--has LIST] --answers 'PROGRAM'           a program that answers for all vectors: bytes, fields, fingerprints, statuses
+       check_vectors.py [--has LIST] --answers 'PROGRAM'           one program for all vectors: bytes, fields, fingerprints, statuses
 
---has LIST: what the decoder has of what a vector may need (vectors/README.md), with commas between: default base,own,quantised,hash,links,foreign.
-Where it lacks a bit of Incompatible (base, own, quantised), it must refuse the vector: a valid one with UNSUPPORTED, an invalid one with this or
-its own statuses. Without foreign, vectors with such bases are left out. Without hash or links, their vectors are valid files; and a decoder that
-has them need not check hashes or make links at each call, so it may accept them, too.
+--has LIST: the decoder's features, of those that vectors may need (vectors/README.md), separated by commas; default
+base,own,quantised,hash,links,foreign. Without a needed bit of Incompatible (base, own, quantised) it must refuse the vector: a valid one with
+UNSUPPORTED, an invalid one with this or its own statuses. Without foreign, vectors with such bases are left out. Vectors that need hash or links are
+valid files: a decoder without these must accept them, one with these may. Several --has: one decoder after another is checked.
 
-{base} becomes --base PATH for each base that the decoder is to know, or nothing; without it vectors that have bases are left out.
+{base} becomes --base PATH for each base that the decoder gets, or nothing; without {base} vectors with bases are left out.
 A command must exit with 0 and leave the file, or the directory of files, at {out} for valid vectors; for invalid ones it must exit
 with 3 (bad data), 1 (VERSION, UNSUPPORTED, LIMIT) or 4 (BASE_MISSING, BASE_WRONG) as the status says, and leave nothing in the
-directory of {out}. Modes and times are not checked of a command.
+directory of {out}. Modes and times are not checked with a command.
 
 PROGRAM reads a line for each vector from its input: the path of the file and those of the bases, with tabs between. It answers each at once with
-a line of JSON: {"status": "CORRUPT"} (or another name of section 2.2), or all that it decoded, as answer_of() below has it. Strings of the file
+a line of JSON: {"status": "CORRUPT"} (or another name of section 2.2), or everything that it decoded, as in answer_of() below. Strings of the file
 are in hexadecimal; numbers have up to 64 bits.
 
 Exit code 0 if all passed. SPDX-License-Identifier: MIT
 """
+import functools
 import hashlib
 import io
 import json
@@ -41,8 +42,10 @@ import restore
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 TIMEOUT = 120                                  # seconds for one vector
 BITS = ["base", "own", "quantised"]            # of Incompatible
-RANGE_RULES = {"R8-6", "R8-7", "R8-8", "R8-9", "R8-12", "R8-13", "R8-14"}           # what a range reader must check, too
+RANGE_RULES = {"R8-6", "R8-7", "R8-8", "R8-9", "R8-12", "R8-13", "R8-14"}           # a range reader must check these, too
 HAS = BITS + ["hash", "links", "foreign"]
+# Blocks, files and ranges have the same bytes, in some vectors millions of them, so their CRC is computed only once.
+lmc_decode.crc32c = functools.lru_cache(maxsize=None)(lmc_decode.crc32c)
 
 
 def read(path):
@@ -67,26 +70,26 @@ def bases_of(entry):
 
 
 def links_of(entry):
-    """The symbolic links that the metadata tells of."""
+    """The symbolic links in the metadata."""
     for item in entry.get("metadata", []):
         if raw(item, "key") == b"lmc.links" and not any(rule.startswith("L-") for rule in entry.get("rules", [])):
-            parts = raw(item, "value").split(b"\0")   # of a broken value, which nobody looks at, there are no pairs
+            parts = raw(item, "value").split(b"\0")   # a broken value, which is not used, has no pairs
             return {path[1:]: target for path, target in zip(parts[0::2], parts[1::2]) if path[:1] == b"s"}
     return {}
 
 
 def expect(entry, has):
-    """The statuses that a decoder may report that has so much."""
+    """The statuses that a decoder with these features may report."""
     lacks = ["UNSUPPORTED"] if set(BITS) & set(entry["needs"]) - has else []
     if lacks and len(entry["base"]) > 0:
-        lacks += ["BASE_MISSING", "BASE_WRONG"]                  # it may be a base that needs more
+        lacks += ["BASE_MISSING", "BASE_WRONG"]                  # perhaps the base needs more features
     if entry["kind"] == "valid":
         return lacks or ["OK"] + entry.get("or", [])
     return entry["status"] + lacks
 
 
 def compare_module(entry, has):
-    """What is wrong with the reference decoder's answer, or None. It makes all checks, and names the rule."""
+    """What is wrong with the reference decoder's result, or None. It makes all checks, and names the rule."""
     data, expected = read(path_of(entry)), expect(entry, has)
     bits = sum(1 << bit for bit, name in enumerate(BITS) if name in has)
     if "or" in entry and expected[0] == "OK":
@@ -108,7 +111,7 @@ def compare_module(entry, has):
 
 
 def compare_ranges(entry, data, bits):
-    """The same by ranges: all files, and all tensors."""
+    """The same for reading by ranges: all files, and all tensors."""
     reader = ranges.Reader(io.BytesIO(data), bases_of(entry), bits)
     for file, want in zip(reader.files, entry["files"]):
         if digest(reader.read(file, 0, file.size)) != want["sha256"]:
@@ -119,7 +122,7 @@ def compare_ranges(entry, data, bits):
 
 
 def compare_refused_ranges(entry, data, bits):
-    """An invalid file: a range reader may not see it, but what it checks, it has to."""
+    """An invalid file: a range reader may miss the fault, except for rules that it must check."""
     try:
         reader = ranges.Reader(io.BytesIO(data), bases_of(entry), bits)
         for file in reader.files:
@@ -155,7 +158,7 @@ def compare_decoded(entry, snapshot):
 
 
 def answer_of(entry):
-    """What a program has to say of a valid vector."""
+    """The answer that a program must give for a valid vector."""
     return {
         "status": "OK",
         "fingerprint": entry["fingerprint"],
@@ -181,7 +184,7 @@ def answer_of(entry):
 def compare_answer(entry, has, program):
     """What is wrong with the answer of a running program, or None."""
     paths = [path_of(entry)] + bases_of(entry)
-    watch = threading.Timer(TIMEOUT, program.kill)               # its answer is the empty line then
+    watch = threading.Timer(TIMEOUT, program.kill)               # then the answer is an empty line
     watch.start()
     try:
         program.stdin.write("\t".join(paths) + "\n")
@@ -214,7 +217,7 @@ def compare_command(entry, has, template):
         said = "exit code %d: %s" % (result.returncode, result.stderr.decode(errors="replace").strip()[-200:])
         allowed = {0 if status == "OK" else restore.EXIT_CODES.get(status, 3) for status in expect(entry, has)}
         if any(len(raw(file, "path")) > 4000 for file in entry.get("files", [])):
-            allowed.add(1)                      # a path that few systems can hold (R9-3)
+            allowed.add(1)                      # a path that few systems support (R9-3)
         if result.returncode not in allowed:
             return said
         if result.returncode != 0:
@@ -223,7 +226,7 @@ def compare_command(entry, has, template):
             return "left behind: %s" % ", ".join(os.listdir(folder))
         files = entry["files"]
         if len(files) == 1 and files[0]["kind"] == "regular":
-            if os.path.isdir(out):                  # a command may take a file with a Path for a folder of one file
+            if os.path.isdir(out):                  # a command may restore a file with a Path as a directory of one file
                 return compare_directory(os.fsencode(out), entry)
             return None if os.path.isfile(out) and digest(read(out)) == files[0]["sha256"] else "content of the file"
         return compare_directory(os.fsencode(out), entry)
@@ -235,7 +238,7 @@ def compare_directory(out, entry):
              if not os.path.islink(os.path.join(folder, name))}
     links = {os.fsencode(os.path.relpath(os.path.join(folder, name), out)): os.fsencode(os.readlink(os.path.join(folder, name)))
              for folder, folders, names in os.walk(out) for name in folders + names if os.path.islink(os.path.join(folder, name))}
-    if links and links != links_of(entry):             # a decoder need not make them, but then it makes none
+    if links and links != links_of(entry):             # a decoder may make no links, or all
         return "links"
     if found != {path for path, file in expected.items() if file["kind"] == "regular"}:
         return "names of the files"
@@ -249,9 +252,14 @@ def compare_directory(out, entry):
 
 
 def main(arguments):
-    program, has = None, set(HAS)
-    if arguments[:1] == ["--has"] and len(arguments) > 1 and set(arguments[1].split(",")) <= {*HAS, ""}:
-        has, arguments = set(arguments[1].split(",")), arguments[2:]
+    sets = []
+    while arguments[:1] == ["--has"] and len(arguments) > 1 and set(arguments[1].split(",")) <= {*HAS, ""}:
+        sets, arguments = sets + [set(arguments[1].split(","))], arguments[2:]
+    return max(check(has, arguments) for has in sets or [set(HAS)])
+
+
+def check(has, arguments):
+    program = None
     if len(arguments) == 2 and arguments[0] == "--answers":
         program = subprocess.Popen(shlex.split(arguments[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
     elif len(arguments) > 1 or (arguments and ("{in}" not in arguments[0] or "{out}" not in arguments[0])):

@@ -2,12 +2,12 @@
 """Prints every field of an LMC file, front to back: offset, bytes, name as in lmc-format.md, value. Plain Python 3.9+; needs lmc_decode.py beside it.
 
 Usage: dump.py [--headers] FILE.lmc     - is standard input
---headers     pass over the payloads of blocks without checking them: for large files (lmc -t checks them faster)
+--headers     skip the payloads of blocks without checking them: for large files (lmc -t checks them faster)
 
-No base is needed. Payloads, and more than 1024 bytes in a row, are counted only, never held in memory; lmc_decode.py takes payloads apart. A line
-with !! says what is wrong at that offset, or what is of a newer version; the dump goes on as far as it can tell what comes. It checks the CRCs of
-the header, the trailer, sections and the headers of blocks; of a payload its Payload_CRC, which blocks with a prediction have, and its Content_CRC
-if it is stored as it is. Other payloads must be decoded to be checked, which it does not do. lmc -t checks everything.
+No base is needed. Payloads, and more than 1024 bytes in a row, are only counted, never kept in memory; lmc_decode.py decodes payloads. A line with !!
+says what is wrong at that offset, or what belongs to a newer version; the dump goes on while it can tell what follows. It checks the CRCs of the
+header, the trailer, sections and headers of blocks; of a payload its Payload_CRC, if the block has a prediction, and its Content_CRC, if the block is
+stored. It does not decode other payloads, so it cannot check them. lmc -t checks everything.
 
 Exit codes, by the first line with !!: 0 none, 1 of a newer version (or an I/O error), 3 damaged; 2 usage. SPDX-License-Identifier: MIT
 """
@@ -26,15 +26,15 @@ NEWER, DAMAGED = 1, 3                          # exit codes
 
 
 class BodyLost(Exception):
-    """What follows in this body cannot be told."""
+    """The rest of this body cannot be parsed."""
 
 
 class FileLost(Exception):
-    """What follows in the file cannot be told."""
+    """The rest of the file cannot be parsed."""
 
 
 def printable(data):
-    """Text as it is, but for what a terminal would obey or not show."""
+    """Text, with escapes for characters that control a terminal or are invisible."""
     return "".join(c if c.isprintable() else "\\x%02X" % (ord(c) & 255) if c < "\x80" or "\uDC80" <= c <= "\uDCFF" else "\\u{%04X}" % ord(c)
                    for c in data.decode("utf-8", "surrogateescape"))
 
@@ -42,10 +42,10 @@ def printable(data):
 class Dump:
     def __init__(self, stream, write, headers_only=False):
         self.stream, self.write, self.headers_only = stream, write, headers_only
-        self.at, self.left, self.crc = 0, math.inf, 0                           # left: of the body that is being read
+        self.at, self.left, self.crc = 0, math.inf, 0                           # left: bytes of the current body
         self.is_quiet = False                  # fields are read, but not printed
         self.code, self.fault_at, self.fault_text = 0, 0, ""                    # by the first fault
-        self.files = array.array("Q")          # of a FILE body in the index: N_Tensors, and the highest bit if its size is Unknown
+        self.files = array.array("Q")          # for each file of a FILE body: N_Tensors, and the highest bit if its size is Unknown
         self.n_blocks = 0                      # of the last RUN body
 
     # -- lines --
@@ -54,7 +54,7 @@ class Dump:
         self.write("      -- %s --\n" % text)
 
     def print_field(self, offset, name, data, value=None):
-        """value: behind the name; None: the bytes as text, if they are."""
+        """value: shown behind the name; None: the bytes as text, if they are text."""
         if self.is_quiet:
             return
         if value is None and data and all(byte >= 32 and byte != 127 for byte in data):
@@ -68,9 +68,9 @@ class Dump:
             self.write("%04X  %-47s  %s\n" % (offset, "(%d bytes)" % size, name))
 
     def fault(self, code, at, text):
-        """A line with !!, of which the first may be why others follow."""
+        """Prints a line with !!; the first one may cause the others."""
         if self.is_quiet:
-            return                             # a copy: it was said where the original stands
+            return                             # a copy: it was printed for the original
         self.write("%04X  !! %s\n" % (at, text))
         if not self.code:
             self.code, self.fault_at, self.fault_text = code, at, text
@@ -87,7 +87,7 @@ class Dump:
     def check_crc(self, at, name, stored, crc):
         if stored != crc:
             if self.code == NEWER:
-                self.code = 0                  # no newer version: the CRC proves it
+                self.code = 0                  # not a newer version: the CRC proves it
             self.fault(DAMAGED, at, "%s should be %s" % (name, struct.pack("<I", crc).hex(" ").upper()))
 
     # -- bytes --
@@ -100,11 +100,11 @@ class Dump:
         return data
 
     def next_byte(self):
-        """It stays; b"": the end."""
+        """Returns the next byte without reading it; b"": the end."""
         return self.stream.peek(1)[:1]
 
     def skip(self, name, size):
-        """Bytes that are only counted."""
+        """Counts bytes without printing them."""
         start = self.at
         while self.at - start < size:
             if not self.read(min(size - (self.at - start), PIECE)):
@@ -113,11 +113,11 @@ class Dump:
         self.print_count(start, name, size)
 
     def skip_payload(self, size):
-        """By seeking, where its CRC is not wanted."""
+        """Skips a payload, by seeking if its CRC is not needed."""
         if not (self.headers_only and self.stream.seekable()):
             self.skip("Payload", size)
             return
-        start = self.stream.tell()             # standard input may have begun in the middle of a file
+        start = self.stream.tell()             # standard input may begin in the middle of a file
         n = min(size, max(self.stream.seek(0, os.SEEK_END) - start, 0))
         self.stream.seek(start + n)
         self.print_count(self.at, "Payload", n)
@@ -126,7 +126,7 @@ class Dump:
             self.lose_file(DAMAGED, self.at, "the file ends here, within Payload")
 
     def take(self, name, size):
-        """Those of a field, not printed."""
+        """Reads a field without printing it."""
         start, data = self.at, self.read(min(size, self.left))
         if len(data) < size:
             self.print_field(start, name, data)
@@ -136,7 +136,7 @@ class Dump:
         return data
 
     def bytes(self, name, size):
-        """A field of bytes; None if they are many."""
+        """Reads and prints a field of bytes; returns None if there are many."""
         start = self.at
         if min(size, self.left) > MOST_BYTES:
             self.skip(name, min(size, self.left))
@@ -156,8 +156,8 @@ class Dump:
         return data, sum((byte & 127) << 7 * i for i, byte in enumerate(data)) & (1 << 64) - 1
 
     def fields(self, layout):
-        """Values of fields "Name:kind Name:kind", where kind is 1, 2, 4 or 8: a number of so many bytes; v: a varint; s: a signed number of
-        8 bytes; d: a Dtype; c: a CRC; x and a number: so many bytes, which are the value."""
+        """Reads and prints fields "Name:kind Name:kind"; returns their values. kind is 1, 2, 4 or 8: a number of so many bytes; v: a varint; s: a
+        signed number of 8 bytes; d: a Dtype; c: a CRC; x and a number: so many bytes."""
         values = []
         for name, kind in (field.split(":") for field in layout.split()):
             start, text = self.at, ""
@@ -273,7 +273,7 @@ class Dump:
             self.check_crc(start + 12, "Content_CRC", content_crc, self.crc)
 
     def blocks(self):
-        """Sync is no letter, so blocks are told from sections even if the run's body is damaged."""
+        """Sync is no letter, so blocks differ from sections even if the run's body is damaged."""
         n = 0
         while n < self.n_blocks and self.next_byte() == bytes([lmc.SYNC]):
             self.block(n)
@@ -288,7 +288,7 @@ class Dump:
             self.fields("Size:4 Header_CRC:c")
 
     def copy(self, kind):
-        """That of a body in the index: its bytes are counted, and what is in it is remembered."""
+        """The copy of a body in the index: its bytes are counted, and its facts are kept."""
         start, size = self.at, self.field("Body_Size:v")
         if size > self.left:
             self.lose_body(DAMAGED, start, "Body_Size is more than the index has")
@@ -355,7 +355,7 @@ class Dump:
         self.left = math.inf
 
     def section(self):
-        """Its Kind."""
+        """Dumps a section; returns its Kind."""
         self.heading("section")
         start, self.crc = self.at, 0
         kind, size = self.bytes("Kind", 4), self.field("Body_Size:8")
@@ -375,7 +375,7 @@ class Dump:
     # -- 3. Header and trailer --
 
     def other_version(self, minor):
-        """Whose header would be right if its Format_Major were that of this one is damaged."""
+        """A file whose header would be right with our Format_Major is damaged, not of another version."""
         self.is_quiet = True
         header = lmc.MAGIC + bytes([lmc.FORMAT_MAJOR, minor]) + self.take("the header", lmc.HEADER_SIZE - 10)
         try:
@@ -421,7 +421,7 @@ class Dump:
             self.fault(DAMAGED, self.at, "bytes follow the end of the snapshot; they are not read")
 
     def all(self):
-        """The exit code."""
+        """Dumps the file; returns the exit code."""
         try:
             self.header()
             while self.section() != b"INDX":
@@ -446,7 +446,7 @@ def main(arguments):
             dump = Dump(stream, sys.stdout.write, headers_only)
             code = dump.all()
         sys.stdout.flush()
-    except BrokenPipeError:                    # who has read enough ("dump.py x.lmc | head") has made no error
+    except BrokenPipeError:                    # the reader has ended ("dump.py x.lmc | head"), which is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

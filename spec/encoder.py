@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A naive encoder of LMC files, format 1.0: it makes whatever choices it is told to, so it writes valid files that no sensible encoder would,
-and broken ones: a field is patched, and what depends on it (CRCs, index, sizes) is made right again. It shares no code with lmc_decode.py.
-make_vectors.py makes the vectors with it, fuzz/ and tests/ their own files. SPDX-License-Identifier: MIT
+"""A naive encoder of LMC files, format 1.0. The caller makes all choices, so it can write valid files that no sensible encoder would write, and
+broken ones: it patches a field, and repairs all that depends on it (CRCs, index, sizes). It shares no code with lmc_decode.py. make_vectors.py
+makes the vectors with it, fuzz/ and tests/ their own files. SPDX-License-Identifier: MIT
 """
 import collections
 import fractions
@@ -81,7 +81,7 @@ def pack_bits(bits, dirty=0):
 
 
 class Tree:
-    """symbols: in the order of the leaves, None for the escape. to_escape: coded symbols that go through the escape all the same."""
+    """symbols: in the order of the leaves, None for the escape. to_escape: symbols with a code that are escaped all the same."""
 
     def __init__(self, lengths, escape=None, masks=None, to_escape=(), order=None):
         leaves = sorted((length, order.index(s) if order else s, s) for s, length in lengths.items())
@@ -142,7 +142,7 @@ for _row in frozen_trees.table():
     FROZEN.append(dict(zip(POPCOUNT_ORDER, _lengths)))
 
 
-# A policy for masks: (number of bits, nesting, depth) -> 0 (raw), 1 + 2 * level + polarity or gap_mode(s, polarity), or (that, dirty bit).
+# A policy for masks: (number of bits, nesting, depth) -> mode: 0 (raw), 1 + 2 * level + polarity or gap_mode(s, polarity); or (mode, dirty bit).
 def raw_masks(n, nesting, depth):
     return 0
 
@@ -152,7 +152,7 @@ def gap_mode(s, polarity=0):
 
 
 def nested_masks(*modes):
-    """Mode by nesting, the last for all deeper ones."""
+    """Modes by nesting, the last one for all deeper masks."""
     return lambda n, nesting, depth: modes[min(nesting, len(modes) - 1)]
 
 
@@ -161,7 +161,7 @@ def encode_mask(bits, nesting, policy, depth=0):
     mode, dirty = mode if isinstance(mode, tuple) else (mode, 0)
     if n < 256 or nesting == 2:
         return [("mask", pack_bits(bits, dirty))]
-    if 21 <= mode < 128:                       # those of invalid vectors, too: s over 21, or in a mask of a tree
+    if 21 <= mode < 128:                       # also modes of invalid vectors: s over 21, or in a mask of a tree
         s, polarity = mode - 21 >> 1, mode - 21 & 1
         positions = [i for i, bit in enumerate(bits) if bit != polarity]
         if not positions:                      # K cannot be 0
@@ -178,7 +178,7 @@ def encode_mask(bits, nesting, policy, depth=0):
 
 
 def gap_lists(positions, s, dirty=0, count=None, quotients=None):
-    """Section 6.3: what follows the Mode byte. count: K, default the truth. quotients: their bits."""
+    """Section 6.3: the fields behind the Mode byte. count: K, default the right one. quotients: their bits."""
     gaps = [p - q - 1 for p, q in zip(positions, [-1] + list(positions))]
     parts = [("K %d" % len(positions), (len(positions) if count is None else count).to_bytes(3, "little")),
              ("Low", pack_bits([g >> i & 1 for g in gaps for i in range(s)], dirty)),
@@ -200,7 +200,7 @@ def tree(lengths, escape=None, masks=None, to_escape=(), dirty_flat=0, **change)
     coder = Tree(lengths, escape, masks, to_escape)
 
     def encode(plane):
-        # change breaks the header; what follows is right all the same, for a decoder that does not look closely
+        # change breaks only the header: a careless decoder can go on
         return [("Mode tree" + (" with escape" if escape else ""), bytes([3 if escape is not None else 2]))] + coder.header(**change) + coder.nodes(
             plane, 0, dirty_flat)
     return encode
@@ -215,7 +215,7 @@ def guess(plane):
 
 
 def fitted(plane, masks=None):
-    """Constant, or the least of raw, the tree that Huffman finds, and one with nothing but the most frequent symbol and the escape."""
+    """Constant, or the smallest of raw, Huffman's tree, and a tree of only the most frequent symbol and the escape."""
     if len(set(plane)) == 1:
         return constant(plane)
     heap = [(plane.count(s), s, {s: 0}) for s in sorted(set(plane))]
@@ -230,7 +230,7 @@ def fitted(plane, masks=None):
 # ---- Blocks ----
 
 class Block:
-    """data and payload (a list of parts) of a block; base: the bytes of its prediction, None if it is not Predicted."""
+    """A block: data and payload (a list of parts); base: the bytes of its prediction, None if it is not Predicted."""
 
     def __init__(self, data, width=1, order=0, layout=0, payload=None, base=None, grouping=0):
         self.data, self.width, self.order, self.layout = bytes(data), width, order, layout
@@ -257,7 +257,7 @@ def planes(lists, coders=None, order=0):
 
 
 def element_from(r, width, order):
-    """What has the residual r without a prediction."""
+    """The element that has the residual r without a prediction."""
     if order == 0:
         return r
     if order == 2:
@@ -276,8 +276,8 @@ METHOD_LOG, METHOD_SIGNED, METHOD_TABLE = 1, 2, 4
 def quantised(symbols, width, method=0, low_bits=0, least=0, step=0, bias=0, floor=0, table=(), scales=(), group_size=None, first_group=None,
               exceptions=None, base=None, coders=None, low=None, high=None):
     """A block of these symbols (quantised.md). scales: the scale code of each group, until they end. exceptions: values by position. coders: of "low",
-    "high", "scales low" and "scales high". low, high: lists instead of those that the symbols say. Ranges are not checked: those of invalid
-    vectors are out of them, and the data is what a decoder would find that did not look closely."""
+    "high", "scales low" and "scales high". low, high: lists instead of those of the symbols. Ranges are not checked, for invalid vectors; the data is
+    that of a careless decoder."""
     n, coders, exceptions = len(symbols), coders or {}, exceptions or {}
     group_size = (0 if base else n) if group_size is None else group_size
     first_group = group_size if first_group is None else first_group
@@ -318,7 +318,7 @@ def quantised(symbols, width, method=0, low_bits=0, least=0, step=0, bias=0, flo
 
 
 def element_of(symbol, scale, method, least, step):
-    """An F32; by the floats of the machine, where a decoder would take integers: their products are exact."""
+    """An F32, by the machine's floats, whose products are exact here; a decoder would use integers."""
     if symbol == 0:
         return bytes(4)
     t, negative = symbol - 1, 0
@@ -330,7 +330,7 @@ def element_of(symbol, scale, method, least, step):
 
 
 def altered(block, **parts):
-    """With other parts of the payload, found by their names or the first words of them (_ for a space): bytes, or a number of the same size."""
+    """The block with parts of its payload replaced, named by their first words (_ for a space): bytes, or a number of the same size."""
     payload, used = [], set()
     for note, data in block.payload:
         for name, new in parts.items():
@@ -359,14 +359,14 @@ def residual_of(x, b, width, order):
 
 
 def key_of(b, width):
-    """The top byte after the sign has gone round to the other end."""
+    """The top byte of the element rotated left by one bit."""
     bits = format(b, "0%db" % (8 * width))
     return int((bits[1:] + bits[0])[:8], 2)
 
 
 def predicted(data, base, width, order=2, thresholds=(), sparse=False, coders=None, masks=None, coded=None, padding=0, natural=0):
-    """A block against base (None: without, which classes do not allow). coders: by plane, or by class and plane. masks: a policy. coded: which
-    residuals are stored though Sparse, default those that are not zero. padding: of the masks."""
+    """A block against base (None: without a base, which is not possible with classes). coders: by plane, or by class and plane. masks: a policy.
+    coded: the residuals that are stored with Sparse, default those that are not zero. padding: unused bits of the masks."""
     bases = split(base or bytes(len(data)), width)
     r = [residual_of(x, b, width, order) for x, b in zip(split(data, width), bases)]
     keys = [key_of(b, width) for b in bases]
@@ -392,7 +392,7 @@ def predicted(data, base, width, order=2, thresholds=(), sparse=False, coders=No
 
 
 def convert(data, conversion):
-    """F32 to BF16 (1) or F16 (2), as runs of Prediction 4 and 5 do, the other way than a decoder would: by looking for the nearest number."""
+    """F32 to BF16 (1) or F16 (2), as for runs of Prediction 4 and 5, but unlike a decoder: by searching the nearest number."""
     return b"".join(convert_one(x, conversion) for x in split(data, 4))
 
 
@@ -413,7 +413,7 @@ def convert_one(x, conversion):
         found = infinity | (m and m >> 23 - mantissa_bits | 1 << mantissa_bits - 1)
     else:
         exact, low, high = value(x, 127, 23), 0, infinity
-        while low < high:                      # the last pattern not above
+        while low < high:                      # the last pattern that is not above
             middle = (low + high + 1) // 2
             low, high = (middle, high) if value(middle, bias, mantissa_bits) <= exact else (low, middle - 1)
         rest = exact - value(low, bias, mantissa_bits)
@@ -429,7 +429,7 @@ DTYPE_NUMBERS = {name.encode(): number for number, name in enumerate(DTYPES, 1)}
 
 
 class Src:
-    """A source file. size: what the FILE section says, default the truth; UNKNOWN: nothing. prefix: Path_Prefix, default as many as can be."""
+    """A source file. size: that in the FILE section, default the right one; UNKNOWN: none. prefix: Path_Prefix, default the largest."""
 
     def __init__(self, path=b"", data=b"", tensors=(), kind=0, mode=None, mtime=None, size=None, prefix=None):
         self.path, self.data, self.tensors, self.kind, self.mode, self.mtime = path, bytes(data), list(tensors), kind, mode, mtime
@@ -438,30 +438,29 @@ class Src:
 
 
 class Group:
-    """The files of one FILE section. extra: what follows them."""
+    """The files of one FILE section. extra: bytes behind them."""
 
     def __init__(self, *files, extra=b""):
         self.files, self.extra = files, extra
 
 
 class Section:
-    """Of any other kind."""
+    """A section of any other kind."""
 
     def __init__(self, kind, body=b""):
         self.kind, self.body = kind, body
 
 
 class T(collections.namedtuple("T", "name dtype shape offset size loss back like prefix suffix")):
-    """A tensor entry. loss: Generation, Measure, Error. back, like, prefix, suffix: as it is to be coded; of prefix and suffix None means as much
-    as can be."""
+    """A tensor entry. loss: Generation, Measure, Error. back, like, prefix, suffix: how to code it; None as prefix or suffix: the longest."""
 
     def __new__(cls, name, dtype, shape, offset, size, loss=(0, 0, 0), back=0, like=False, prefix=None, suffix=None):
         return super().__new__(cls, name, dtype, tuple(shape), offset, size, loss, back, like, prefix, suffix)
 
 
 class Run:
-    """blocks: in order. segments: (Size, number of the item or file plus 1 or 0, Offset); default one of all bytes, with base as its last two.
-    log2: of Block_Size. extra: what follows them. between: Sections, by the number of the block before which they stand."""
+    """blocks: in order. segments: (Size, number of the item or file plus 1 or 0, Offset); default one for all bytes, with base as its last two. log2:
+    of Block_Size. extra: bytes behind them. between: Sections, by the number of the block behind them."""
 
     def __init__(self, blocks, segments=None, log2=14, prediction=0, base=(), extra=b"", between=None):
         self.blocks, self.segments, self.log2, self.prediction, self.base = blocks, segments, log2, prediction, base
@@ -469,7 +468,7 @@ class Run:
 
 
 class Base:
-    """A snapshot that others are coded against; paths: of what has it, below vectors."""
+    """A snapshot that is a base; paths: files with it, below vectors."""
 
     def __init__(self, files, paths):
         contents = sorted(contents_of(files))
@@ -477,12 +476,12 @@ class Base:
         self.names, self.items = [name for name, _, _ in contents], [data for _, _, data in contents]
 
     def item(self, name):
-        """As a segment's number has it."""
+        """The item's number in a segment."""
         return self.names.index(name) + 1
 
 
 class Varint(bytes):
-    """So that a dump can tell it."""
+    """A varint, so that a dump can recognise it."""
 
 
 def varint(value):
@@ -503,7 +502,7 @@ def record(tag, data=b""):
 
 
 def common(a, b, most=255):
-    """How many bytes a and b share at their start."""
+    """How many bytes a and b have in common at their start."""
     n = 0
     while n < min(len(a), len(b), most) and a[n] == b[n]:
         n += 1
@@ -521,7 +520,7 @@ FIELD = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class Builder:
-    """Packs the parts of a file. patch: {"header.Compatible": 3, ...}: a field's value, or a function of the right one; bytes: instead of the field."""
+    """Packs the parts of a file. patch: {"header.Compatible": 3, ...}: a field's value, or a function of the right value; bytes replace the field."""
 
     def __init__(self, patch=None):
         self.out, self.notes, self.patch, self.used = bytearray(), [], dict(patch or {}), set()
@@ -589,8 +588,9 @@ def check_predictions(blocks, prediction):
 
 
 def build(items, metadata=(), patch=None, index=True, trailer=True, base=None, bits=None, extra=b"", entries=None, blks=1, after_blks=()):
-    """items: Src (or Group), Section and Run in order. bits: Incompatible, default what the content needs. extra: what follows the metadata.
-    entries: changes the list of what the index tells of. blks: how many BLKS. after_blks: Sections behind them. Returns the Builder, with .files for the manifest."""
+    """items: Src (or Group), Section and Run in order. bits: Incompatible, default those that the content needs. extra: bytes behind the metadata.
+    entries: a function that changes the list of the index's entries. blks: how many BLKS. after_blks: Sections behind them. Returns the Builder, with
+    .files for the manifest."""
     b = Builder(patch)
     items = [Group(item) if isinstance(item, Src) else item for item in items]
     sources = [f for item in items if isinstance(item, Group) for f in item.files]
@@ -669,7 +669,7 @@ def group_body(b, number, group, first):
 
 
 def tensor_entry(b, owner, t, reference, end):
-    """reference: the tensor that Back means. end: of the tensor before."""
+    """reference: the tensor that Back refers to. end: that of the tensor before."""
     generation, measure, error = t.loss
     parts = b.pack(owner, ("Form", 1, t.like | (t.offset != end) << 1 | (t.loss != (0, 0, 0)) << 2), ("Back", "v", t.back))
     prefix = suffix = 0
@@ -718,7 +718,7 @@ def run_body(b, number, run, sources, base):
 
 
 def add_block(b, owner, number, block):
-    """Its row of BLKS. number: of the block in its run."""
+    """Adds a block; returns its row of BLKS. number: of the block in its run."""
     payload = join(block.payload)
     coding = block.order | (block.base is not None) << 2 | block.layout << 5
     head = b.pack(owner, ("Sync", 1, 0xB2), ("Width", 1, block.width), ("Coding", 1, coding), ("Grouping", 1, block.grouping),
@@ -748,7 +748,7 @@ def sha256(data):
 
 
 def hashes_of(f):
-    """hash.md: of each tensor, and of what else is in the file."""
+    """hash.md: the hashes of each tensor, and of the other bytes of the file."""
     rest, end = b"", 0
     for t in f.tensors:
         rest, end = rest + f.data[end:t.offset], t.offset + t.size
@@ -794,7 +794,7 @@ def index_body(b, header, files, told, metadata, extra):
 
 
 def one(*blocks, **options):
-    """A snapshot of one nameless file; each block is a run of its own."""
+    """A snapshot of one nameless file; each block has its own run."""
     return build([Src(data=b"".join(block.data for block in blocks))] + [Run([block]) for block in blocks], **options)
 
 
@@ -813,7 +813,7 @@ def merged(lengths, more):
 
 
 def draw(random, lengths, n, others=()):
-    """n symbols, each about as often as its code is short; the others about 1 in 32."""
+    """n symbols, with frequencies that fit their code lengths; `others` about once in 32."""
     symbols = sorted(lengths)
     shortest = min(lengths.values())
     pool = [s for s in symbols for _ in range(max(1, 16 >> lengths[s] - shortest))]
@@ -836,7 +836,7 @@ def pack(values, width):
 
 
 def element(random, key, width):
-    """Any sign and mantissa, but that key."""
+    """An element with that key, and any sign and mantissa."""
     if width == 1:
         return key >> 1 | (key & 1) << 7
     low = 8 * width - 9
@@ -844,7 +844,7 @@ def element(random, key, width):
 
 
 def step(random, b, width):
-    """b or, now and then, something near it."""
+    """b or, sometimes, a value near it."""
     return b + random.below(7) - 3 & (1 << 8 * width) - 1 if random.below(4) == 0 else b
 
 
@@ -863,14 +863,14 @@ def safetensors(tensors):
 
 
 def weights(random, n, width, change=None):
-    """Elements like weights; change: those that shall be near them."""
+    """Elements like weights; change: elements that these must be near to."""
     if change is not None:
         return pack([step(random, b, width) for b in split(change, width)], width)
     return pack([element(random, 110 + random.below(12), width) for _ in range(n)], width)
 
 
 def delta_run(src, segments, base, width=2, log2=14, **options):
-    """One run for all of src, in blocks against what the segments point to. options: as of predicted."""
+    """One run for all of src, in blocks that the segments predict. options: those of predicted."""
     run = Run([], [(s + (0, 0))[:3] for s in segments], log2, 1)
     prediction = prediction_of(run, run.segments, [], base)
     run.blocks = [predicted(src.data[i:i + (1 << log2)], prediction[i:i + (1 << log2)], width, **options)
@@ -879,7 +879,7 @@ def delta_run(src, segments, base, width=2, log2=14, **options):
 
 
 def own_run(data, segments, conversion=0, sources=(), log2=14, width=2, **options):
-    """A run of Prediction 3 (4, 5: conversion 1, 2) for data, in blocks against what the segments point to."""
+    """A run of Prediction 3 (4, 5: conversion 1, 2) for data, in blocks that the segments predict."""
     run = Run([], segments, log2, 3 + conversion)
     prediction = prediction_of(run, segments, sources, None)
     run.blocks = [predicted(data[i:i + (1 << log2)], prediction[i:i + (1 << log2)], width, **options) for i in range(0, len(data), 1 << log2)]
@@ -887,7 +887,7 @@ def own_run(data, segments, conversion=0, sources=(), log2=14, width=2, **option
 
 
 def safetensors_of(tensors, data, metadata=b"", tail=b""):
-    """A file whose header is just the header text in braces."""
+    """A file whose header is the header text in braces."""
     start = 9 + len(metadata) + len(header_text(Src(data=data, tensors=tensors))) + 1
     moved = [t._replace(offset=t.offset + start) for t in tensors]
     header = b"{" + metadata + header_text(Src(tensors=moved)) + b"}"
@@ -895,7 +895,7 @@ def safetensors_of(tensors, data, metadata=b"", tail=b""):
 
 
 def text_run(f, number, front=9, log2=14, **options):
-    """The header of such a file, up to its first tensor, against the text of file number - 1."""
+    """A run for the header of such a file, up to its first tensor, predicted by the text of file number - 1."""
     size = f.tensors[0].offset
     segments = [(front, 0, 0), (size - front - 1, number, 0), (1, 0, 0)]
     prediction = prediction_of(Run([], prediction=2), segments, [f] * number, None)
@@ -917,7 +917,7 @@ def flip_bit(data, at, bit):
 
 
 def trimmed(parts):
-    """Without the last byte."""
+    """The parts without their last byte."""
     return [("bytes", join(parts)[:-1])]
 
 
@@ -930,10 +930,10 @@ SIGNED = ("Min", "Bias")
 
 
 def dump(b):
-    """Of what a Builder made: offset, bytes, field, value."""
+    """A dump of a Builder's file: offset, bytes, field, value."""
     lines, at = [], 0
     for i, (note, data) in enumerate(b.notes):
-        if note in HEADINGS and b.notes[i + 1][0] != "Stored_Size":            # that is an entry of the index
+        if note in HEADINGS and b.notes[i + 1][0] != "Stored_Size":            # an entry of the index
             lines.append("      -- %s --" % HEADINGS[note])
         text = note
         if note in TEXTS:

@@ -8,8 +8,8 @@ from lmc_decode import (DIRECTORY, DTYPE_BITS, MAX_DTYPE_SIZE, MAX_NAME_SIZE, MA
 
 
 def find(path, wanted, cache, snapshot, stream):
-    """A file, or the files and directories below a directory, as a Snapshot of the fingerprint that is wanted; None: it is not that.
-    snapshot, stream: what needs it, and its LMC file. cache: what was found at other times, by path."""
+    """A file, or the files and directories below a directory, as a Snapshot with the wanted fingerprint; None if it has another. snapshot, stream:
+    the snapshot that needs the base, and its LMC file. cache: earlier results, by path."""
     if path not in cache:
         cache[path] = [list_files(os.fsencode(path)), None]
     files, by_containers = cache[path]
@@ -22,13 +22,13 @@ def find(path, wanted, cache, snapshot, stream):
                                                               if not is_link)
     if by_containers.fingerprint == wanted:
         return by_containers
-    if error:                                  # the LMC file is damaged: nobody can say whether this is its base
+    if error:                                  # the LMC file is damaged: so it is not known whether this is its base
         raise error
     return None
 
 
 def read_tables(snapshot, stream):
-    """A Snapshot with the files of the LMC file in stream, as its index says, and None; or None and the error."""
+    """A Snapshot with the files of the LMC file in stream, from its index, and None; or None and the error."""
     if not stream.seekable():
         return None, None
     at = stream.tell()
@@ -72,7 +72,7 @@ def make_snapshot(files):
 
 
 def lay_out(files, tables):
-    """The snapshot of these files that has the tensors of tables, if they are the same files."""
+    """The snapshot of these files with the tensors of tables, if the files are the same."""
     left, found, parents = {path: (kind, data) for path, kind, data, _ in files}, [], {path for path, _, _, is_link in files if is_link}
     for file in tables.files:
         kind, data = left.pop(file.path, (None, b""))
@@ -84,14 +84,14 @@ def lay_out(files, tables):
     return make_snapshot(found) if left.keys() <= parents else None
 
 
-# ---- What is a safetensors file ----
+# ---- Safetensors files ----
 
 MAX_JSON_SIZE = 100000000
 MAX_JSON_DEPTH = 64
 
 
 class Number(str):
-    """A number of JSON, as it is written."""
+    """A number of JSON, as its text."""
 
     def whole(self):
         require(re.fullmatch("0|[1-9][0-9]*", self) and len(self) <= 19 and int(self) <= MAX_SIZE, "no whole number below 2^63 (F-16)")
@@ -99,7 +99,7 @@ class Number(str):
 
 
 class Json:
-    """Reads RFC 8259 from text. What is not: LmcError."""
+    """Reads JSON (RFC 8259) from text; raises LmcError for anything else."""
     SPACE = re.compile(r"[ \t\n\r]*")
     NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
     PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
@@ -111,7 +111,7 @@ class Json:
         self.text, self.at = text, 0
 
     def skip(self, token):
-        """Whether that comes next; if so, it and the white space behind it are taken."""
+        """Whether the token comes next; if so, skips it and the white space behind it."""
         if not self.text.startswith(token, self.at):
             return False
         self.at = self.SPACE.match(self.text, self.at + len(token)).end()
@@ -191,7 +191,7 @@ def find_safetensors(data):
 
 
 def read_safetensors(data):
-    """u64 size of the JSON, the JSON, the tensors without gaps."""
+    """Reads the u64 size of the JSON, the JSON, the tensors without gaps."""
     size = int.from_bytes(data[:8], "little")
     require(len(data) >= 8 and size <= min(len(data) - 8, MAX_JSON_SIZE), "N (F-9)")
     try:
@@ -213,7 +213,7 @@ def read_safetensors(data):
 
 
 def tensor_of(name, entry, start):
-    """start: of the tensors' bytes."""
+    """start: the beginning of the tensors' bytes."""
     require(isinstance(entry, dict), "no object (F-15)")
     dtype, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     require(type(dtype) is str and type(shape) is list and type(offsets) is list and len(offsets) == 2, "dtype, shape or data_offsets (F-15)")

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
-"""Derive the frozen trees of section 8.4: for each of the 10 levels, how many leaves have length 1..15.
+"""Derive the frozen trees of section 6.4: for each of the 10 levels, how many leaves have length 1..15.
 
 A frozen tree codes the bytes of a skewed mask whose bits are one with probability q, independently of each other:
-a byte with k one bits has the weight (1-q)^(8-k) * q^k. Level L >= 2 stands for q = 2^-(1 + L/2), two levels an
-octave from 0.25 to 0.0221. Sparser levels would repeat the last tree: the limit of 15 bits makes them equal (--all
-shows it), and the nested masks, not the lengths, carry the rest. 2^(-1/2) is taken as 181/256, so that every weight
-is an exact rational (here: an exact integer, the common denominator left out). The code lengths are those of an
-optimal prefix code of at most 15 bits, found by package-merge (Larmore and Hirschberg, 1990): symbols sorted by
-ascending weight, in merges a symbol goes before a package of the same weight. As the symbols of equal weight are
-interchangeable, only the counts matter; the lengths go to the symbols in the order (number of one bits, value),
-shortest first.
+a byte with k one bits has the weight (1-q)^(8-k) * q^k. Level L >= 2 is for q = 2^-(1 + L/2): two levels for each factor of 2, from 0.25 to 0.0221.
+Sparser levels would repeat the last tree, because of the limit of 15 bits (--all shows it); nested masks, not lengths, save the rest. 2^(-1/2) is
+taken as 181/256, so that every weight
+is an exact rational (here: an exact integer, without the common denominator). The code lengths are those of an optimal prefix code of at most 15
+bits, by package-merge (Larmore and Hirschberg, 1990). Symbols are sorted by ascending weight; in merges a symbol comes before a package of the same
+weight. Symbols of equal weight are interchangeable, so only the counts matter. Lengths are assigned to symbols in the order (number of one bits,
+value), shortest first.
 
-Levels 0 and 1, for q around 0.42 and 0.36, are for the roots of ordinary planes, which are only a little skewed: there
-an optimal tree saves little and costs much time, because it has many nodes. They are made of few lengths whose numbers
-are multiples of 16, so that nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. --why shows what that
-costs, beside the optimal trees.
+Levels 0 and 1, for q around 0.42 and 0.36, are for the roots of ordinary planes, which are only slightly skewed: there an optimal tree saves little
+and costs much time, because it has many nodes. They have few lengths, whose counts are multiples of 16, so that nearly all leaves are in flat nodes:
+9 and 13 nodes instead of 43. --why shows their cost, compared with optimal trees.
 
 Usage: frozen_trees.py [--c | --md | --all | --why]    the table as C or as Markdown; --all: 19 levels, as Markdown
 """
@@ -72,7 +70,7 @@ def table(levels=LEVELS):
 
 
 def count_nodes(row, depth=0, x=0):
-    """Nodes with bits in a tree of row[l - 1] leaves of length l: masks and flat nodes (section 8.2)."""
+    """Nodes with bits in a tree of row[l - 1] leaves of length l: masks and flat nodes (section 6.2)."""
     starts, start = [], 0
     for length, count in enumerate(row, 1):
         for _ in range(count):
@@ -87,7 +85,7 @@ def count_nodes(row, depth=0, x=0):
 
 
 def cost(row, q):
-    """Bits for a bit of a mask whose bits are one with probability q."""
+    """Coded bits for each bit of a mask whose bits are one with probability q."""
     ascending = [length for length, count in enumerate(row, 1) for _ in range(count)]
     order = sorted(range(256), key=lambda v: (bin(v).count("1"), v))
     return sum(length * q ** bin(v).count("1") * (1 - q) ** (8 - bin(v).count("1")) for length, v in zip(ascending, order)) / 8

@@ -8,7 +8,7 @@ SHA256_HASHES = bytes([1, 0, 0, 0, 0, 0, 0, 0])
 
 
 def keep_body(body, before):
-    """The body of the section that counts. before: that of an earlier one, or None."""
+    """The body of the section that is used. before: that of an earlier one, or None."""
     if body[:8] != SHA256_HASHES:
         return before                          # H-1
     require(before is None, "two sections hash of SHA-256 (H-4)")
@@ -16,7 +16,7 @@ def keep_body(body, before):
 
 
 def check_hashes(body, snapshot):
-    """Snapshot_Hash, and SHA-256 of every tensor and of what else is in every file."""
+    """Checks Snapshot_Hash, and the SHA-256 of every tensor and of the other bytes of every file."""
     hashes = [list(hashes_of(file)) for file in snapshot.files]
     found = b"".join(part for of_file in hashes for part in of_file)
     require(len(body) == 40 + len(found), "size of the section hash (H-2)")
@@ -25,7 +25,7 @@ def check_hashes(body, snapshot):
 
 
 def hashes_of(file):
-    """Those of its tensors, then that of its other bytes."""
+    """The hashes of its tensors, then that of its other bytes."""
     data, outside, end = memoryview(file.data), hashlib.sha256(), 0
     for tensor in file.tensors:
         outside.update(data[end:tensor.offset])
@@ -36,7 +36,7 @@ def hashes_of(file):
 
 
 def hash_snapshot(snapshot, hashes):
-    """SHA-256 of the statement."""
+    """The SHA-256 of the statement (hash.md)."""
     parts = [b"LMC content 1\0", struct.pack("<Q", len(snapshot.files))]
     for file, of_file in sorted(zip(snapshot.files, hashes), key=lambda pair: pair[0].path):
         form = IS_DIRECTORY * (file.kind == DIRECTORY) | HAS_MODE * (file.mode is not None) | HAS_MTIME * (file.mtime is not None)

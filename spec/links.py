@@ -8,7 +8,7 @@ MAX_SIZE = 65535
 
 
 def links_of(value, files):
-    """The links that a value of lmc.links tells of, as (b"s" or b"h", Path, Target); refuses what breaks a rule."""
+    """The links in a value of lmc.links, as (b"s" or b"h", Path, Target); refuses values that break a rule."""
     links, contents = [], {file.path: file for file in files}
     require(value[-1:] in (b"", b"\0") and value.count(b"\0") % 2 == 0, "lmc.links ends within a link (L-1)")
     parts = value.split(b"\0")[:-1]
@@ -30,7 +30,7 @@ def links_of(value, files):
 
 
 def check_places(symbolic, contents):
-    """In the order where "/" comes before all other bytes, what is below a path stands right behind it."""
+    """If "/" sorts before all other bytes, paths below a path are directly behind it."""
     require(not symbolic & contents.keys(), "a symbolic link where a file is (L-6)")
     def key(path):
         return path.replace(b"/", b"\0")
@@ -43,7 +43,7 @@ def check_places(symbolic, contents):
 
 
 def make_links(root, value, files):
-    """root: a new and private directory with all files. No link was made below another one, so none is followed (L-9)."""
+    """root: a new and private directory with all files. No link is made below another one, so none is followed (L-9)."""
     for kind, path, target in links_of(value, files):
         full = os.path.join(root, path)
         if kind == b"h":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Decoder of LMC files, format 1.0, in plain Python 3.9+, in the order of lmc-format.md. Messages name the rule that is broken.
 
-As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). Beside it: bases.py (7.3), ranges.py (what a range reader
-does), restore.py (the command), and the companions of the page: quantised.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
+As a module: decode(data, bases) returns a Snapshot or raises LmcError(status, text). Other files: bases.py (7.3), ranges.py (range readers),
+restore.py (the command), and for the companions of the page: quantised.py, hashes.py, links.py, foreign_bases.py. SPDX-License-Identifier: MIT
 """
 import bisect
 import hashlib
@@ -24,7 +24,7 @@ def require(condition, text, status="CORRUPT"):
         raise LmcError(status, text)
 
 
-CRC_TABLES = [list(range(256))]                # CRC_TABLES[k]: of a byte followed by k zero bytes
+CRC_TABLES = [list(range(256))]                # CRC_TABLES[k]: CRC of a byte and k zero bytes
 for _ in range(8):
     CRC_TABLES[0] = [c >> 1 ^ (0x82F63B78 if c & 1 else 0) for c in CRC_TABLES[0]]                              # 0x1EDC6F41, reflected
 for _ in range(7):
@@ -32,7 +32,7 @@ for _ in range(7):
 
 
 def crc32c(data, value=0):
-    """The CRC of data after bytes of which value is the CRC."""
+    """The CRC of bytes whose CRC is value, followed by data."""
     t0, t1, t2, t3, t4, t5, t6, t7 = CRC_TABLES
     value ^= 0xFFFFFFFF
     whole = len(data) & ~7
@@ -63,7 +63,7 @@ class Cursor:
         return self.take(1)[0]
 
     def varint(self):
-        """v: 7 bits a byte, in the shortest form."""
+        """v: 7 bits in each byte, in the shortest form."""
         value = shift = 0
         while True:
             byte = self.byte()
@@ -80,7 +80,7 @@ class Cursor:
         return text
 
     def count(self, n, least, what):
-        """n things of at least so many bytes follow."""
+        """Checks that n things of at least so many bytes can follow."""
         require(n * least <= len(self.data) - self.at, "%s is more than the body holds (R4-8)" % what)
         return n
 
@@ -93,9 +93,9 @@ def unzigzag(number):
 
 
 class Input:
-    """The LMC file from some place on, front to back."""
+    """The LMC file, read from front to back, from some place on."""
 
-    PIECE = 1 << 20                            # so that memory grows only with bytes that really come
+    PIECE = 1 << 20                            # so memory grows only with bytes that are really there
 
     def __init__(self, stream, at=None):
         self.stream, self.at = stream, at or 0
@@ -124,8 +124,8 @@ ALL_BITS = 7
 
 
 class Snapshot:
-    """What a file says. files, metadata (pairs of key and value), fingerprint, base_fingerprint (None: no base). base: a Snapshot.
-    keep: whether each file keeps its bytes as .data. The bytes of all files are counted in one row: a stream is a part of it."""
+    """The content of a file: files, metadata (pairs of key and value), fingerprint, base_fingerprint (None: no base). base: a Snapshot.
+    keep: whether each file keeps its bytes as .data. The bytes of all files are counted one after another; a stream is a part of them."""
 
     def __init__(self, keep=True, bits=ALL_BITS, limit=None):
         self.keep, self.bits, self.limit = keep, bits, limit
@@ -133,7 +133,7 @@ class Snapshot:
         self.files, self.runs, self.run_ends, self.sections, self.metadata = [], [], [], [], []
         self.own_starts, self.own_ends = [], []                                 # ranges of runs of Prediction 3 to 5
         self.paths, self.tables = [], 0        # of R4-25, sorted; bytes of names and entries
-        self.start, self.end, self.done = 0, 0, 0                               # of the stream (None: not known); of the runs
+        self.start, self.end, self.done = 0, 0, 0                               # the stream's bounds (None: not known); end of the runs
         self.n_blocks, self.has_blks = 0, False
         self.filling = 0                       # number of the file that gets the next decoded byte
         self.items = []                        # of 7.2: pairs of file and tensor
@@ -165,7 +165,7 @@ def read_header(header, snapshot):
     snapshot.base_fingerprint = base if snapshot.uses(BASE_BIT) else None
     require(any(base) == snapshot.uses(BASE_BIT), "Base_Fingerprint or bit 0 of Incompatible (R3-10)")
     require(not any(more_zeros), "reserved bytes of the header (R3-11)", "UNSUPPORTED")
-    snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # they are read again
+    snapshot.keep = snapshot.keep or snapshot.uses(OWN_BIT)                    # own bytes are read again
 
 
 # ---- 3.2 Trailer ----
@@ -210,7 +210,7 @@ def is_ancillary(kind):
 
 
 def place_section(kind, snapshot):
-    """Whether a section of this Kind may come now."""
+    """Checks that a section of this Kind may come now."""
     require(KIND.fullmatch(kind), "Kind of a section (R4-2)")
     require(kind in CRITICAL_KINDS or is_ancillary(kind), "section of the unknown Kind %s (R4-3)" % kind.decode(), "UNSUPPORTED")
     require(kind == b"FILE" or snapshot.files, "the first section is no FILE (R4-9)")
@@ -227,7 +227,7 @@ def place_section(kind, snapshot):
 # ---- 4.1 FILE body ----
 MAX_FILES = MAX_TENSORS = 1 << 28
 OWN_MAX_TABLES = 1 << 32                       # this decoder's own limit of memory for names and entries (R9-1)
-OWN_ENTRY_SIZE = 256                           # about what an entry takes besides its name
+OWN_ENTRY_SIZE = 256                           # about the size of an entry without its name
 REGULAR, DIRECTORY = 0, 1
 IS_DIRECTORY, HAS_MODE, HAS_MTIME, IS_UNKNOWN = 1, 2, 4, 8                      # Form of a file entry
 IS_LIKE, HAS_GAP, HAS_LOSS = 1, 2, 4                                            # Form of a tensor entry
@@ -238,8 +238,8 @@ DTYPE_BITS = dict(zip(DTYPES[1:], [8, 4, 6, 6] + [8] * 7 + [16] * 4 + [32] * 3 +
 
 
 class File:
-    """path, kind, size (None: not known yet), mode and mtime (None: not stored), tensors; crc and fingerprint (of a file without tensors).
-    start: where its bytes begin among those of all files; done: how many of them were decoded."""
+    """path, kind, size (None: not known yet), mode and mtime (None: not stored), tensors; crc and fingerprint (of a file without tensors). start: the
+    place of its bytes among those of all files; done: how many were decoded."""
 
     def __init__(self, path=b"", kind=REGULAR, size=None):
         self.path, self.kind, self.size, self.mode, self.mtime = path, kind, size, None, None
@@ -248,7 +248,7 @@ class File:
         self.set_tensors([])
 
     def set_tensors(self, tensors):
-        """tensors in order; section 7.1: without any the file counts as one."""
+        """tensors in order; without any the file counts as one tensor (section 7.1)."""
         self.tensors = tensors
         self.whole = None if tensors else Tensor(self.path, b"U8", None, 0, MAX_SIZE)
 
@@ -267,7 +267,7 @@ class Tensor:
 
 
 def read_file_body(body, snapshot):
-    """The files, which are added to those of the snapshot: a stream begins."""
+    """Reads the files and adds them to the snapshot: a stream begins."""
     n_files = body.varint()
     require(1 <= n_files <= MAX_FILES, "N_Files (R4-14)")
     files, entries, start = [], [], snapshot.done                               # entries: all tensors of the section
@@ -318,7 +318,7 @@ def read_file_entry(body, path_before, entries, snapshot):
 
 
 def add_path(file, snapshot):
-    """snapshot.paths has all Paths in the order where "/" comes before all other bytes, so what is below a path stands behind it."""
+    """snapshot.paths has all Paths in the order where "/" comes before all other bytes, so paths below a path are behind it."""
     require(not file.path or not {b"", b".", b".."} & set(file.path.split(b"/")), "illegal Path (R4-23)")
     require(not snapshot.files or (file.path and snapshot.files[0].path), "empty Path beside other files (R4-24)")
     key, paths = file.path.replace(b"/", b"\0"), snapshot.paths
@@ -331,7 +331,7 @@ def add_path(file, snapshot):
 
 
 def read_tensor_entry(body, end, entries):
-    """end: of the entry before it in its file."""
+    """end: that of the entry before it in its file."""
     form, back = body.byte(), body.varint()
     require(form >> 3 == 0, "reserved bits of the Form of a tensor (R4-29)", "UNSUPPORTED")
     require(back <= len(entries) and (back or not form & IS_LIKE), "Back of a tensor (R4-30)")
@@ -371,7 +371,7 @@ def read_type(body):
 
 
 def size_of(dtype, shape):
-    """Bytes of a tensor whose Dtype is in the table; None if they are no whole number."""
+    """Bytes of a tensor whose Dtype is in the table; None if that is not an integer."""
     bits = DTYPE_BITS[dtype]
     for extent in shape:                       # Python's integers are exact
         bits *= extent
@@ -385,18 +385,18 @@ ZERO, BASE, TEXT, OWN, OWN_BF16, OWN_F16 = range(6)                             
 
 
 class Run:
-    """start: of its bytes among those of all files. segment_starts: of its segments, in the run, and its size; segments: number (None: zero
-    bytes) and offset of each."""
+    """start: the place of its bytes among those of all files. segment_starts: those of its segments, in the run, and its size; segments: number
+    (None: zero bytes) and offset of each."""
 
     def __init__(self, size, block_size, prediction, start):
         self.size, self.block_size, self.prediction, self.start, self.end = size, block_size, prediction, start, start + size
         self.n_blocks = (size - 1) // block_size + 1
         self.segment_starts, self.segments = [], []
         self.convert = {OWN_BF16: bf16_of_f32, OWN_F16: f16_of_f32}.get(prediction)
-        self.at, self.first_block, self.places = 0, 0, None                     # in the LMC file: of a range reader
+        self.at, self.first_block, self.places = 0, 0, None                     # in the LMC file: for a range reader
 
     def predict(self, at, size, snapshot):
-        """size bytes from at on of its prediction."""
+        """size bytes of its prediction, from at on."""
         made, i, step, end = bytearray(), bisect.bisect_right(self.segment_starts, at) - 1, 2 if self.convert else 1, at + size
         while at < end:
             number, offset = self.segments[i]
@@ -414,7 +414,7 @@ class Run:
 
 
 def read_run_body(body, snapshot):
-    """The run, which is added to those of the snapshot."""
+    """Reads the run and adds it to the snapshot."""
     run_size, block_size, prediction = body.varint(), body.varint(), body.byte()
     require(1 <= run_size <= MAX_SIZE, "Run_Size (R4-42)")
     require(block_size in BLOCK_SIZES, "Block_Size (R4-43)", "UNSUPPORTED")
@@ -461,7 +461,7 @@ def read_segments(body, snapshot, run):
 
 
 def check_reference(snapshot, run, number, offset, size):
-    """What a segment refers to is there."""
+    """Checks that the bytes that a segment refers to exist."""
     if run.prediction == BASE:
         if snapshot.base is not None:          # None: a range reader without it
             items = snapshot.base.items
@@ -501,7 +501,7 @@ def f16_of_f32(x):
 
 # ---- 4.3 Header text ----
 class HeaderText:
-    """It can be hundreds of times as large as the FILE body, so it is made where it is asked for (R9-7)."""
+    """It can be hundreds of times as large as the FILE body, so only requested parts are made (R9-7)."""
 
     def __init__(self, tensors):
         self.tensors, self.ends, self.size = tensors, [], 0
@@ -510,7 +510,7 @@ class HeaderText:
             self.ends.append(self.size)
 
     def entry(self, i):
-        """What stands in front of the name, the name, and the rest. They are not joined: a segment may ask for one byte of 65,535."""
+        """The text before the name, the name, and the rest. They are not joined, because a segment may need one byte of 65,535."""
         tensor = self.tensors[i]
         first = tensor.offset - self.tensors[0].offset
         return b',"' if i else b'"', tensor.name, b'":{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}' % (
@@ -529,7 +529,7 @@ class HeaderText:
 
 # ---- 4.5 Extension records ----
 def read_extensions(body):
-    """What follows the last field of a FILE, RUN or INDX body. None has to be known in 1.0."""
+    """Reads the records behind the last field of a FILE, RUN or INDX body. 1.0 defines none."""
     last = -1
     while body.at < len(body.data):
         tag = body.varint()
@@ -547,7 +547,7 @@ ROW = struct.Struct("<II")                     # of BLKS
 
 
 def read_block(source, snapshot, run, number):
-    """One block of a run: its row of BLKS, and its bytes."""
+    """Reads a block of a run; returns its row of BLKS, and its bytes."""
     size, header = run.block_size_of(number), source.read(BLOCK_HEADER_SIZE)    # R5-1
     sync, width, coding, grouping, n, payload_size, content_crc, payload_crc, header_crc = struct.unpack("<BBBBIIIII", header)
     require(sync == SYNC, "no block where one should start (R5-2)")
@@ -632,7 +632,7 @@ def read_classes(source, n, width, grouping, base):
     if sparse:
         masks = [read_mask(source, size, 0, True) if size else b"" for size in sizes]                          # R5-16
         sizes = [mask.count(1) for mask in masks]
-        # An element that is not coded goes to one class more, in which all is zero.
+        # Elements that are not coded get an extra class, in which all is zero.
         classes = bytes([c if bit else n_classes for c, bit in zip(classes, deal(classes, masks))])
     natural = [source.take(n) for _ in range(grouping >> 5)]
     lists = [[read_list(source, size) if size else b"" for _ in range(len(natural), width)] for size in sizes]
@@ -661,7 +661,7 @@ def read_list(source, n):
 
 # ---- 6.1 Tree_Header ----
 MAX_LENGTH, MAX_LEAVES = 15, 256
-ESCAPE = 256                                   # stands for the escape among the symbols; sorts after them
+ESCAPE = 256                                   # the escape's symbol, which sorts behind all others
 
 
 def read_tree_header(source, has_escape):
@@ -734,7 +734,7 @@ SPREAD = [bytes(byte >> i & 1 for i in range(8)) for byte in range(256)]
 
 
 def read_mask(source, n, nesting, is_of_class):
-    """n bits, one a byte."""
+    """n bits, each in a byte."""
     if n < MIN_NESTED_BITS or nesting == MAX_NESTING:
         return read_bits(source, n)
     mode = source.byte()
@@ -767,7 +767,7 @@ def read_gaps(source, n, shift, polarity):
 
 
 def read_bits(source, n):
-    """A list of n bits, one a byte."""
+    """A list of n bits, each in a byte."""
     return unpack_bits(source.take((n + 7) // 8), n, "R2-2")
 
 
@@ -798,7 +798,7 @@ TENSOR, WHOLE_FILE, WHOLE_DIRECTORY = range(3)                                  
 
 
 class Sums:
-    """Those of the chunks, of bytes that come in pieces."""
+    """The sums of chunks, for bytes that come in pieces."""
 
     def __init__(self):
         self.chunks, self.rest = bytearray(), bytearray()
@@ -823,7 +823,7 @@ def fingerprint_of(tensor, kind, shape, size, sums):
 
 
 def add_to_file(file, data, keep):
-    """Sum up the file's next bytes."""
+    """Adds the file's next bytes to its sums."""
     if keep:
         file.data += data
     file.crc = crc32c(data, file.crc)
@@ -851,7 +851,7 @@ def finish_tensor(tensor, kind, shape, size):
 
 
 def finish_file(file):
-    for tensor in file.tensors[file.next_tensor:]:                              # those of no bytes, if no byte came at all
+    for tensor in file.tensors[file.next_tensor:]:                              # empty tensors, if the file has no bytes
         finish_tensor(tensor, TENSOR, tensor.shape, tensor.size)
     if file.whole:
         file.whole.size = file.done
@@ -861,7 +861,7 @@ def finish_file(file):
 
 # ---- 7.2 Fingerprint of a snapshot ----
 def set_items(snapshot):
-    """snapshot.items and snapshot.fingerprint, of files whose fingerprints are known."""
+    """Sets snapshot.items and snapshot.fingerprint; the files' fingerprints are known."""
     items = [(file, tensor) for file in snapshot.files for tensor in file.tensors or [file.whole]]
     snapshot.items = sorted(items, key=lambda item: (item[1].name, item[1].fingerprint))
     text = b"".join(struct.pack("<I", len(tensor.name)) + tensor.name + tensor.fingerprint for _, tensor in snapshot.items)
@@ -920,7 +920,7 @@ def decode_stream(stream, bases, deliver=lambda file, data: None, keep=False, bi
 
 
 def fetch(snapshot, run, number, offset, size):
-    """What a segment refers to."""
+    """The bytes that a segment refers to."""
     if run.prediction == BASE:
         require(snapshot.base is not None, "the base is needed (R7-1)", "BASE_MISSING")
         file, tensor = snapshot.base.items[number]
@@ -931,7 +931,7 @@ def fetch(snapshot, run, number, offset, size):
 
 
 def add_to_stream(snapshot, data, deliver):
-    """Decoded bytes into the files in which they come next."""
+    """Adds decoded bytes to the next files of the stream."""
     at = 0
     while at < len(data):
         file = snapshot.files[snapshot.filling]
@@ -951,7 +951,7 @@ def next_file(snapshot, deliver):
 
 
 def finish_files(snapshot, deliver):
-    """Those of the stream that is complete."""
+    """Finishes the files of a complete stream."""
     if snapshot.files:
         while snapshot.filling < len(snapshot.files) - 1:
             next_file(snapshot, deliver)
@@ -978,7 +978,7 @@ def check_index(body, header, snapshot):
 
 
 def read_metadata(body, n_metadata, snapshot):
-    """The end of the index."""
+    """Reads the end of the index."""
     for _ in range(body.count(n_metadata, 9, "N_Metadata")):
         key_size, value_size = body.fields("II")
         require(1 <= key_size <= MAX_NAME_SIZE and value_size <= MAX_VALUE_SIZE, "size of a metadata entry (R8-13)")
@@ -990,8 +990,8 @@ def read_metadata(body, n_metadata, snapshot):
 
 # ---- As a module ----
 def decode(data, bases=(), **how):
-    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: bits, hashes and limit, as the options of the command.
-    Raises LmcError."""
+    """The Snapshot in data; each of its files has its bytes as .data. bases: paths. how: bits, hashes and limit, like the command's options. Raises
+    LmcError."""
     return decode_stream(io.BytesIO(data), bases, keep=True, **how)
 
 

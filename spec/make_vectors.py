@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Make the conformance vectors of the LMC format: vectors/valid, vectors/invalid and vectors/manifest.json.
 
-Usage: make_vectors.py                  write them all, and the bases of the deltas among them to vectors/bases
-       make_vectors.py --check-only     compare with what is there; exit code 1 if they differ
+Usage: make_vectors.py                  write all of them, and the bases of deltas to vectors/bases
+       make_vectors.py --check-only     compare with the existing files; exit code 1 if they differ
 
-vectors/README.md describes the manifest. encoder.py makes the files. An invalid vector is a valid file that breaks one rule, and all that
-depends on it is right. SPDX-License-Identifier: MIT
+vectors/README.md describes the manifest. encoder.py makes the files. An invalid vector is a valid file with one broken rule; all that depends on it
+is right. SPDX-License-Identifier: MIT
 """
 import hashlib
 import json
@@ -31,8 +31,8 @@ class Vectors:
         self.outputs, self.manifest, self.builders = {}, {"format": "1.0", "valid": [], "invalid": []}, {}
 
     def valid(self, name, section, what, b, bases=None, rule=None, refusable=()):
-        """bases: paths of what the decoder is given, if not just the one. rule: one of a companion that is broken, so a decoder that has the
-        companion refuses it. refusable: statuses that any decoder may report instead."""
+        """bases: paths that the decoder gets, if not only the base. rule: a broken rule of a companion of the page, so a decoder with that companion
+        refuses it. refusable: statuses that any decoder may report instead."""
         entry = {"name": name, "section": section, "exercises": what, "size": len(b.out), "sha256": hashlib.sha256(b.out).hexdigest(),
                  "base": b.base.paths if b.base and bases is None else bases or [],
                  "base_fingerprint": b.base.fingerprint.hex() if b.base else None,
@@ -59,7 +59,7 @@ class Vectors:
         self.builders[name] = b
 
     def invalid(self, name, rule, what, status, data, bases=None):
-        """rule: that of the page, or several where it is a matter of reading. status: a name, or several where decoders may differ. bases: as above."""
+        """rule: that of the page, or several if either may be named. status: a name, or several where decoders may differ. bases: as above."""
         base = data.base if isinstance(data, Builder) else None
         rule += " R5-13" * (status is EITHER)
         data = data.out if isinstance(data, Builder) else data
@@ -68,7 +68,7 @@ class Vectors:
         self.put(name, "invalid", entry, data)
 
     def base(self, path, data):
-        """A base that is no vector itself; data None: it is one."""
+        """Adds a base that is no vector itself; data None: it is a vector."""
         if data is not None:
             assert path not in self.outputs, path
             self.outputs[path] = bytes(data)
@@ -81,7 +81,7 @@ class Vectors:
         self.manifest[kind].append(entry)
 
     def add_needs(self):
-        """What a decoder must have for a vector: bits of Incompatible of it and of its bases, and companions of the page."""
+        """Sets what a decoder must have for a vector: bits of Incompatible, of it and of its bases, and companions of the page."""
         for kind in ("valid", "invalid"):
             for entry in self.manifest[kind]:
                 bits, needs = 0, []
@@ -248,7 +248,7 @@ def valid_vectors(v):
     # 6.1, 6.2: trees
     def shape(name, what, lengths, escape=None, plane=None, n=64, others=(), **options):
         plane = plane if plane is not None else draw(r, lengths, n, others)
-        width = options.pop("width", 8)        # so that the payload is smaller than the data whatever the tree costs
+        width = options.pop("width", 8)        # so that the payload is smaller than the data with any tree
         v.valid("tree_" + name, "6.2", what, one(plane_block(plane, tree(lengths, escape, **options), width, width - 1)))
 
     shape("two_leaves", "two leaves: one mask", {65: 1, 66: 1})
@@ -349,7 +349,7 @@ def valid_vectors(v):
 
 
 def gap_vectors(v):
-    """6.3: masks of classes as gaps. Predictions are zeros."""
+    """6.3: masks of classes as gaps; predictions are zeros."""
     def mask(name, what, n, ones, mode, width=1, log2=14):
         """An element of 1 is coded, one of 0 is not: so the class's mask is the list."""
         bits = [int(bool(ones(i))) for i in range(n)]
@@ -409,8 +409,8 @@ SPECIALS = {                                   # sign, zero, subnormals, least a
     8: [0, 1 << 63, 1, 0x800FFFFFFFFFFFFF, 1 << 52, 0x3FF << 52, 0xBFF0000000000001, 0x7FEFFFFFFFFFFFFF, 0x7FF << 52, 0xFFF << 52, 0xFFF8 << 48,
         UNKNOWN]}
 
-# F32 that round to BF16 and to F16 in every way: ties to even both ways, just beside ties, carries into the exponent, overflow, the largest
-# finite results, subnormal results and their ties, too small, infinity, NaN whose payload lies above and below the cut.
+# F32 for all cases of rounding to BF16 and to F16: ties to even in both directions, values next to ties, carries into the exponent, overflow, the
+# largest finite results, subnormal results and their ties, too small values, infinity, NaN with payloads above and below the cut.
 TO_ROUND = [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001, 0x3FFFFFFF, 0x3F801000,
             0x3F803000, 0x3F800FFF, 0x3F801001, 0x7F7FFFFF, 0x7F7F7FFF, 0x7F7F8000, 0x477FE000, 0x477FEFFF, 0x477FF000, 0x47800000, 0x387FC000,
             0x387FE000, 0x387FF000, 0x38800000, 0x33800000, 0x33000000, 0x33000001, 0x32FFFFFF, 0x33C00000, 0x33BFFFFF, 0x34200000, 0x34200001,
@@ -418,14 +418,14 @@ TO_ROUND = [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x3F800000, 0x3F8080
 
 
 def against(random, keys, n, width, **options):
-    """A block of n elements: keys for the base, and few small steps from it."""
+    """A block of n elements: `keys` are those of the base, and few elements differ a little from it."""
     own = Random(100 * width + keys[0])        # so that blocks share their bases
     base = [element(own, own.pick(keys), width) for _ in range(n)]
     return predicted(pack([step(random, b, width) for b in base], width), pack(base, width), width, **options)
 
 
 class Pool:
-    """A base of one file without tensors, of which blocks take parts."""
+    """A base of one file without tensors, parts of which predict blocks."""
 
     def __init__(self, path="bases/pool.bin"):
         self.path, self.data, self.later = path, bytearray(), []
@@ -436,13 +436,13 @@ class Pool:
         return self.data.find(data)
 
     def one(self, name, section, what, *blocks):
-        """A snapshot of one nameless file, each block a run of its own against a part of the pool."""
+        """A snapshot of one nameless file, each block in its own run, predicted by a part of the pool."""
         assert all(block.layout == 0 or block.size() < len(block.data) for block in blocks), "planes must be smaller: %s" % name
         starts = [block.base is not None and self.place(block.base) for block in blocks]
         self.later.append((name, section, what, blocks, starts, 14))
 
     def zeros(self, name, section, what, block, log2=14):
-        """The same of a block whose prediction is zeros."""
+        """The same for a block whose prediction is zeros."""
         self.later.append((name, section, what, [block], [None], log2))
 
     def emit(self, v):
@@ -568,7 +568,7 @@ def delta_vectors(v):
 
 
 def natural_vectors(v):
-    """5.2: natural planes. Those of the residuals are noise; the next one has few values."""
+    """5.2: natural planes, which are noise; the next plane has few values."""
     r, pool = Random(21), Pool("bases/natural.bin")
 
     def pair(n, width, natural, keys=range(100, 132), more=4):
@@ -622,7 +622,7 @@ def natural_vectors(v):
 
 
 def base_vectors(v, pool):
-    """Segments against a base, and its forms."""
+    """Segments with a base, and the forms of a base."""
     r = Random(4)
     pool_data = pool.items[0]
     # 4.2: segments
@@ -671,7 +671,7 @@ def base_vectors(v, pool):
     other = safetensors([t[:3] + (weights(r, 0, 4 if t[1] == "F32" else 2, t[3]),) for t in tensors])
 
     def delta_of_tensors(base, file, entries):
-        """Tensors against those of their name, the header against zeros."""
+        """Tensors are predicted by those of their names, the header by zeros."""
         segments = [(entries[0].offset, 0, 0)] + [(t.size, base.item(t.name), 0) for t in entries if t.size]
         src = Src(data=file, tensors=entries)
         return build([src, delta_run(src, segments, base)], base=base)
@@ -718,7 +718,7 @@ def example_delta(v):
 
 
 def chain_vectors(v):
-    """A base, two deltas on it and one back. Returns the base, for invalid ones."""
+    """A base, two deltas on it and one back. Returns the base, for invalid vectors."""
     r = Random(5)
     data = [weights(r, 150, 2)]
     for _ in range(2):
@@ -1044,7 +1044,7 @@ def invalid_sections(v, simple):
 
 
 def fixed_trailer(front, trailer, more):
-    """A trailer for a file that has become longer by so many bytes, all of them in what it calls the index."""
+    """A trailer for a file that has become longer by so many bytes, all of which count as index."""
     offset, size, total = struct.unpack("<3Q", trailer[:24])
     parts = struct.pack("<3Q", offset, size + more, total + more) + trailer[24:28]
     return bytes(front) + parts + struct.pack("<I", crc(parts)) + bytes(trailer[32:])
@@ -1060,7 +1060,7 @@ def name_vectors(v):
         v.valid("tensors_" + name, "4.1", what, build([Src(b"f", data, tensors), Run([stored(data)])], **options))
 
     def layers(n, **options):
-        """n tensors, each near the one before."""
+        """n tensors, each similar to the one before."""
         return [T(b"model.layers.%d.weight" % i, b"BF16", (2, 1), 4 * i, 4, **(options if i else {})) for i in range(n)]
 
     valid("back", "Back 1: Prefix and Suffix", layers(12, back=1))
@@ -1151,7 +1151,7 @@ def invalid_names(v):
 
 
 def links_vectors(v):
-    """Links that fit to their directory, and such that do not. Files: a, b (the same bytes), c (others), d/e; directory: d."""
+    """Links that fit their directory, and links that do not. Files: a, b (the same bytes), c (others), d/e; directory: d."""
     same, other = b"the same", b"not same"
     files = lambda: [Group(Src(b"a", same), Src(b"b", same), Src(b"c", other), Src(b"d", kind=1), Src(b"d/e", same)),
         Run([stored(same * 2 + other + same)])]
@@ -1457,7 +1457,7 @@ def fingerprint_vectors(v, pool):
         return header, weights(random, 20, 4, change)
 
     def against_tables(name, what, old, new, paths, extra=(), refusable=()):
-        """Each tensor against that of its name, other bytes as they are. old, new: files of the same paths, kinds and sizes."""
+        """Each tensor is predicted by that of its name; other bytes are stored. old, new: files of the same paths, kinds and sizes."""
         base, items = Base(list(old), paths), list(extra)
         for f in new:
             items.append(f)
@@ -1489,7 +1489,7 @@ def fingerprint_vectors(v, pool):
     v.base("bases/array_header.npy", other)
     v.valid("delta_base_npy_header", "7.3", "a .npy file whose header differs: bytes of no tensor do not matter", delta, ["bases/array_header.npy"])
     v.valid("delta_base_npy_among", "7.3", "the same among others", delta, ["bases/pool.bin", "bases/array_longer.npy", "bases/array.npy"])
-    # a directory that looks like what torch writes
+    # a directory like that of torch
     blob = b"PK\3\4" + r.data(61)
     tables = lambda: [T(b"layer.0", b"F32", (6,), 65, 24), T(b"layer.1", b"F32", (6,), 96, 24), T(b"empty", b"F32", (0,), 120, 0)]
     first, second = weights(r, 6, 4), weights(r, 6, 4)
@@ -1516,7 +1516,7 @@ def fingerprint_vectors(v, pool):
                        ("torch_text", "a file without tensors has another content"), ("torch_kind", "a directory in place of a file"),
                        ("torch_name", "a file of another name")):
         v.invalid("base_wrong_" + name, "R7-2 F-1", "a directory as a base: %s" % rule, "BASE_WRONG", delta, ["bases/" + name])
-    # the tables fit, and the fingerprint is that of the container all the same
+    # the tables fit, but the fingerprint is that of the container
     tensors = [("a", "F32", [4], weights(r, 4, 4)), ("b", "F32", [4], weights(r, 4, 4))]
     file, entries = safetensors(tensors)
     swapped, moved = safetensors([("b",) + tensors[1][1:], ("a",) + tensors[0][1:]])
@@ -1541,9 +1541,9 @@ def fingerprint_vectors(v, pool):
 
 
 def variant_vectors(v):
-    """7.3: what is a safetensors file. Each delta is against a tensor of the base, or against all of it."""
+    """7.3: which files are safetensors files. Each delta is against a tensor of the base, or against all of it."""
     def delta(file, tensors, paths):
-        """The content has another size than the base, so that its own tables do not fit."""
+        """The content has another size than the base, so its own tables do not fit."""
         base = Base([Src(data=file, tensors=tensors)], paths)
         item = max(range(len(base.items)), key=lambda i: len(base.items[i]))
         data = base.items[item][:4]
@@ -1560,7 +1560,7 @@ def variant_vectors(v):
         made = delta(file, tensors, path)
         v.valid("variant_" + variant.name, "7.3", "a base that is %s: %s" % (kind, variant.reason), made)
         if not tensors and variant.data == base_variants.DATA:
-            # who reads it loosely finds this tensor
+            # a tolerant reader finds this tensor
             v.invalid("base_variant_" + variant.name, "R7-2 " + variant.rule, "a delta against a tensor of a base that is no safetensors file: %s" % variant.reason,
                       "BASE_WRONG", delta(file, [T(b"a", b"U8", (4,), start, 4)], path))
         elif tensors:
@@ -1572,19 +1572,19 @@ def variant_vectors(v):
 
 ONE = 0x3F80                                   # the number g of a scale of 1.0
 SCALES = [0x3A12, ONE, 0x35FF, 0x0080, 0x4000, 0x38AB]                         # far apart; 0x0080 is the least
-# What an exception is for: NaN of both signs with payloads, infinities, -0, subnormals, negative; and what it may be, usual numbers.
+# Values that need exceptions: NaN of both signs with payloads, infinities, -0, subnormals, negative; and usual numbers, which are allowed.
 EXCEPTIONS = {2: [0x7FC0, 0xFFFF, 0x7F81, 0x7F80, 0xFF80, 0x8000, 0x0001, 0x807F, 0xBF80, 0x3F81, 0x0000],
               4: [0x7FC00000, 0xFFFFFFFF, 0x7F800001, 0xFFA5A5A5, 0x7F800000, 0xFF800000, 0x80000000, 0x00000001, 0x807FFFFF, 0xBF800001,
                   0x3F812345, 0x00000000]}
-# What may stand where second moments predict first ones: zeros, subnormals, negative, the largest, infinities, NaN, numbers around powers of 4.
+# Second moments that may predict first ones: zeros, subnormals, negative, the largest, infinities, NaN, numbers around powers of 4.
 SECONDS = [0x2B8CBCCC, 0x2B800000, 0x2B7FFFFF, 0x2C000001, 0x30123456, 0x00000000, 0x80000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x807FFFFF,
            0xAB8CBCCC, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFFFFFFF, 0x7F800001, 0x3F800000, 0x3F7FFFFF, 0x3F820000, 0x3F81FFFF]
-ROOT = 0x3F800000 - (0x3F800000 >> 1)          # the Bias with which 1.0 predicts a scale of 1.0
+ROOT = 0x3F800000 - (0x3F800000 >> 1)          # with this Bias 1.0 predicts a scale of 1.0
 EPS = 0x24E69595                               # the bits of 1e-16, the square of an optimizer's eps
 
 
 def rows(n, block, row):
-    """What cuts a tensor's rows in blocks: for each the number of elements and First_Group."""
+    """A tensor's rows cut into blocks: for each block the number of elements and First_Group."""
     return [(min(block, n - i), row - i % row) for i in range(0, n, block)]
 
 
@@ -1593,7 +1593,7 @@ def quantised_vectors(v, pool):
     log, signed, table = METHOD_LOG, METHOD_SIGNED, METHOD_TABLE
 
     def valid(name, what, *blocks, **run):
-        """One run of blocks, if log2 is given; else a run of each."""
+        """One run of all blocks, if log2 is given; else a run for each."""
         assert all(block.size() < len(block.data) for block in blocks if block.layout), "not smaller than the elements: %s" % name
         data = b"".join(block.data for block in blocks)
         v.valid("quantised_" + name, "quantised", what, build([Src(data=data), Run(blocks, **run)]) if run else one(*blocks))
@@ -1694,7 +1694,7 @@ def quantised_vectors(v, pool):
     valid("among_others", "blocks of every layout", few, planes([bytes(100)] * 2), stored(b"text"), few)
     # Predicted
     def own(name, what, second, *blocks, log2=None, **run):
-        """second: the second moments, stored. Each block is a run of its own against their start, unless log2 is given."""
+        """second: the second moments, stored. Each block has its own run, predicted by their start, unless log2 is given."""
         file, runs = b"".join(block.data for block in blocks), dict(dict(prediction=3, base=(1, 0)), **run)
         assert all(block.size() < len(block.data) for block in blocks), "not smaller than the elements: %s" % name
         runs = [Run(blocks, log2=log2, **runs)] if log2 else [Run([block], **runs) for block in blocks]
@@ -1813,7 +1813,7 @@ def example_quantised(v):
 
 
 def more_examples(v):
-    """14.5: two files of one section, names by references, a header as text. 14.6: a mask as gaps."""
+    """Two files of one section, names by references, a header as text; and a mask as gaps."""
     def file(path, layer, data, **first):
         f = safetensors_of([T(b"layer.%d.up" % layer, b"BF16", (2, 1), 0, 4, **first), T(b"layer.%d.down" % layer, b"BF16", (2, 1), 4, 4, back=1,
             like=True)], data)
@@ -1961,7 +1961,7 @@ def invalid_vectors(v):
     bad_file("path_twice_directory", "R4-25", "a file and a directory of the same Path", "CORRUPT", [Src(b"a"), Src(b"a", kind=1)])
 
     def bad_tensors(name, rule, what, tensors, patch=None, status="CORRUPT", data=b"0123456789ABCDEF"):
-        # Entries that point outside get the fingerprint of what is there.
+        # Entries that point outside get the fingerprint of the bytes that are there.
         bad_file("tensor_" + name, rule, what, status, [Src(b"f", data, tensors), Run([stored(data)])], patch)
 
     bad_tensors("beyond_file", "R4-40", "end after File_Size", [T(b"a", b"U8", (4,), 13, 4)])
@@ -2036,7 +2036,7 @@ def invalid_vectors(v):
             ("file_after_blks", "a FILE of an empty file between BLKS and INDX", {"after_blks": [Section(b"FILE", b"\1\0\0\1b\0\0")]})):
         bad_file("order_" + name, "R4-9 R4-10", what, "CORRUPT", [Src(b"a", b"aaaa"), Run([stored(b"aaaa")])], **options)
     two_files = lambda: [Src(b"a", b"aaaa"), Run([stored(b"aa")]), Src(b"b", b"bbbb"), Run([stored(b"bbbb")])]
-    # each breaks one rule, and nothing else would tell
+    # each breaks one rule, and only this rule can find it
     for name, size, rule in (("more", 12, "R4-12"), ("less", 4, "R4-11")):
         bad_file("file_size_%s_than_runs" % name, rule, "File_Size is not what the runs have; the index has it right", "CORRUPT", [
             Src(b"f", b"abcdefgh", size=size), Run([stored(b"abcdefgh")])])
@@ -2300,7 +2300,7 @@ def invalid_gaps(v):
 
 
 def invalid_fingerprints(v):
-    """7: what other checks do not see."""
+    """7: faults that other checks do not find."""
     good = bytes(v.builders["example_stored"].out)
     error = bytes.fromhex("F176EC0501")        # a multiple of CRC-32C's polynomial
     at = good.index(bytes.fromhex("803F00BF00004940"))
@@ -2328,7 +2328,7 @@ def invalid_deltas(v, pool, chains, link):
     new = weights(r, 0, 2, old)
 
     def delta(block, patch=None, base=base, **options):
-        """A nameless file of one block against the first bytes of the base."""
+        """A nameless file of one block, predicted by the first bytes of the base."""
         return build([Src(data=block.data), Run([block], prediction=1, base=(1, 0), **options)], base=base, patch=patch)
 
     def bad(name, rule, what, status, block, patch=None, **fields):
@@ -2372,7 +2372,7 @@ def invalid_deltas(v, pool, chains, link):
     v.invalid("run_without_base", "R3-12", "Prediction 1 in a file without a base", "CORRUPT", build([Src(data=bytes(40)), Run([zeros], prediction=1)]))
     v.invalid("run_without_base_unused", "R3-12", "Prediction 1 in a file without a base; no block is Predicted", "CORRUPT", build([
         Src(data=bytes(40)), Run([planes([bytes(40)])], prediction=1)]))
-    # what is after -1: 0 is the one item; 2r + 1 says that an Offset follows
+    # differences from -1: 0 is the only item; 2r + 1 says that an Offset follows
     for item in (1, 2, (1 << 32) - 1, 1 << 32, (1 << 61) - 1):
         bad("segment_item_%d" % item, "R4-49", "number %d of an item: the base has one" % item, "CORRUPT", plain, {
             "segment0.0.Reference": (zigzag(item) << 1) + 1})
@@ -2553,7 +2553,7 @@ def invalid_quantised(v, pool):
     second = moments(r, 100, 4)
 
     def bad(name, rule, what, block, status="CORRUPT", prediction=3, base=None, bits=None, **fields):
-        """fields: of the block's header. A Predicted block is predicted by second, or by base in a delta."""
+        """fields: those of the block's header. A Predicted block is predicted by second, or by base in a delta."""
         patch = lambda run: {"block%d.0.%s" % (run, field): value for field, value in fields.items()}
         if block.base is None:
             made = one(block, patch=patch(0), bits=bits)
@@ -2595,7 +2595,7 @@ def invalid_quantised(v, pool):
     bad("delta_base_wrong", "R5-13 R5-12", "payload right, content wrong in a run of Prediction 1", quantised(symbols, 4, bias=ROOT, base=against), "BASE_WRONG",
         base=pool, Content_CRC=1)
     bad("payload_crc_unpredicted", "R5-6", "Payload_CRC of a block that is not Predicted", good, Payload_CRC=crc(join(good.payload)))
-    # Fields of the payload: what follows is as a decoder would take it that did not look
+    # Fields of the payload: the rest is right for a careless decoder
     for bit in range(3, 8):
         bad("method_bit_%d" % bit, "Q-1", "Method: reserved bit %d" % bit, logged(method=log | 1 << bit))
     bad("signed_linear", "Q-1", "Signed without Log", linear(method=signed))
@@ -2674,7 +2674,7 @@ def invalid_quantised(v, pool):
     for g in (0x7701, 0x7780, 0x7F7F):
         bad("scale_%04x" % g, "Q-13", "a scale of %04X without Log" % g, quantised([0, 1] * 50, 4, scales=[ONE, ONE, ONE, g], group_size=30))
     bad("scale_unused", "Q-13", "a scale of 0000 of a group whose symbols are 0", quantised([0] * 100, 4, log, step=1, scales=[ONE, 0], group_size=99))
-    # Where the payload ends
+    # The end of the payload
     one_of_all = lambda **change: quantised(symbols, 4, log, 1, -1, 1 << 20, scales=[0x3F81, 0x4040, 0x4142], group_size=30, exceptions={9: 1, 80: 2},
                                             coders={name: raw for name in ("low", "high", "scales low", "scales high")})
     coded = tabled([1, 2, 3], exceptions={9: 1, 80: 2})

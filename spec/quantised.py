@@ -15,7 +15,7 @@ MIN_SCALE, MAX_SCALE, MAX_LOG = 0x00800000, 0x77000000, 0x7F7F0000             #
 
 
 def read_quantised(source, n, width, base):
-    """The bytes of the elements; base: those of the prediction, or None."""
+    """The bytes of the elements; base: the bytes of the prediction, or None."""
     method, low_bits, table_size, least, step, bias, floor, group_size, first_group, n_exceptions = source.fields("BBHiIiIIII")
     require(method <= (LOG | SIGNED | TABLE) and (method & LOG or not method & SIGNED), "Method (Q-1)")
     require(low_bits <= (0 if method & TABLE else MAX_LOW_BITS), "Low_Bits (Q-2)")
@@ -73,7 +73,7 @@ def clamp(v, a, b):
 
 
 def read_symbols(source, n, low_bits, table):
-    """table: with a leading 0, or false."""
+    """table: the codes with a 0 in front, or false."""
     low = read_list(source, n) if low_bits else bytes(n)
     high = read_list(source, n)
     if table:

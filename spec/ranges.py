@@ -1,4 +1,4 @@
-"""What a range reader does (lmc-format.md, section 8). SPDX-License-Identifier: MIT"""
+"""A range reader (lmc-format.md, section 8). SPDX-License-Identifier: MIT"""
 import bisect
 import os
 
@@ -11,8 +11,8 @@ WORK_FACTOR, WORK_START = 64, 1 << 22          # R9-5
 
 
 class Reader(Snapshot):
-    """Reads parts of a file by its index. stream can be sought in, and stays open. bases: paths; without any, only what does not depend on
-    the base can be read (R7-8)."""
+    """Reads parts of a file by its index. stream must be seekable, and stays open. bases: paths; without any, only bytes that do not depend on the
+    base can be read (R7-8)."""
 
     def __init__(self, stream, bases=(), bits=ALL_BITS, limit=None):
         super().__init__(bits=bits, limit=limit)
@@ -52,7 +52,7 @@ class Reader(Snapshot):
         require(fingerprint == self.fingerprint, "index: Snapshot_Fingerprint (R8-4)")
 
     def read_entry(self, body, at):
-        """Stored_Size. at: where the section starts."""
+        """Reads an entry; returns Stored_Size. at: the section's beginning."""
         kind, stored_size = body.take(4), body.varint()
         place_section(kind, self)
         require(kind != b"BLKS", "index: an entry of BLKS (R8-7)")
@@ -76,10 +76,10 @@ class Reader(Snapshot):
         return stored_size
 
     def read(self, file, offset, size):
-        """What a caller asks for: bytes of a file."""
+        """Reads bytes of a file, for a caller."""
         if not 0 <= offset <= offset + size <= file.size:
             raise ValueError("not within the file")
-        reader, work = self, [WORK_FACTOR * (size + WORK_START) * self.chain]   # one number for all of a chain: bytes that may be decoded
+        reader, work = self, [WORK_FACTOR * (size + WORK_START) * self.chain]   # bytes that may be decoded, for the whole chain
         while isinstance(reader, Reader):
             reader.work, reader = work, reader.base
         try:
@@ -100,7 +100,7 @@ class Reader(Snapshot):
     def read_block(self, run, number):
         key = run.start, number
         if key in self.kept:
-            self.kept[key] = self.kept.pop(key)                                 # it is the last one now
+            self.kept[key] = self.kept.pop(key)                                 # it is now the most recent one
             return self.kept[key]
         self.work[0] -= run.block_size_of(number)
         require(self.work[0] >= 0, "what segments refer to takes too long to decode (R9-5)", "LIMIT")
@@ -136,7 +136,7 @@ class Reader(Snapshot):
 
 
 def read_tensor(stream, name, bases=(), path=None, **how):
-    """The bytes of the first tensor of that name (of the file of that path), by ranges of stream. KeyError: there is none."""
+    """The bytes of the first tensor of that name (of the file of that path), by ranges of stream. KeyError if there is none."""
     reader = Reader(stream, bases, **how)
     for file, tensor in reader.find(name, path):
         return reader.read_tensor(file, tensor)

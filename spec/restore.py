@@ -4,9 +4,9 @@ Usage: lmc_decode.py [OPTION]... FILE.lmc OUT        restore; OUT is a file if t
        lmc_decode.py [OPTION]... --list FILE.lmc     check everything, print files and tensors as JSON
        lmc_decode.py [OPTION]... --tensor NAME FILE.lmc OUT       read one tensor only, by the index
 FILE.lmc may be - (standard input), OUT may be - (standard output; one regular file only).
---base BASE   for a delta: an LMC file or anything of foreign-bases.md. Of several that with the right fingerprint is taken, also for a base
-              that is a delta itself. It is held in memory.
---bits N      be a decoder that has these bits of Incompatible (default 7: all)
+--base BASE   for a delta: an LMC file or anything of foreign-bases.md. Of several the one with the right fingerprint is used, also for a base that is
+a delta itself. It is kept in memory.
+--bits N      act as a decoder with these bits of Incompatible (default 7: all)
 --limit N     restore at most N bytes in all (LIMIT): a small file can restore to a huge one
 --hashes      check the SHA-256 hashes, too, if the file has them (hash.md)
 
@@ -33,7 +33,7 @@ class Restore:
 
     def __init__(self, out):
         self.out, self.open = out, None
-        # mkdtemp makes it readable by us alone; root in it gets the usual mode.
+        # mkdtemp makes it private; root in it gets the usual mode.
         self.temporary = tempfile.mkdtemp(prefix=".lmc-", dir=None if out == "-" else os.path.dirname(os.path.abspath(out)))
         self.root = os.path.join(os.fsencode(self.temporary), b"root")
         os.mkdir(self.root)
@@ -52,13 +52,13 @@ class Restore:
         self.close()
         if files[0].path or files[0].kind == DIRECTORY:
             links.make_links(self.root, dict(metadata).get(b"lmc.links", b""), files)
-        for file in sorted(files, key=lambda file: file.path, reverse=True):        # a directory after what is in it
+        for file in sorted(files, key=lambda file: file.path, reverse=True):        # a directory after its content
             path = os.path.join(self.root, file.path or b"file")
             if file.mtime is not None:
                 try:
                     os.utime(path, ns=(file.mtime, file.mtime))
                 except (OverflowError, OSError):
-                    pass                       # a time that this system does not have
+                    pass                       # a time that this system does not support
             if file.mode is not None:
                 os.chmod(path, file.mode & 0o777)                               # no set-user-ID bits from strangers
         single = not files[0].path                 # R4-27
@@ -147,7 +147,7 @@ def main(arguments):
 
 
 def spool(stream):
-    """A pipe as a file, for who needs its end."""
+    """Copies a pipe to a file, for reading its end."""
     file = tempfile.TemporaryFile()
     shutil.copyfileobj(stream, file)
     file.seek(0)

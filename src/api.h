@@ -67,9 +67,9 @@
 
 /* -- public API --
  *
- * Names. Functions are called lmc_NOUN_verb. n and n_... count elements or things. Sizes,
- * capacities (cap) and offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or
- * 1. LMC_REALLOC gets alloc_user.
+ * Names. Functions are called lmc_NOUN_verb. n and n_... are counts. Sizes, capacities (cap) and
+ * offsets are in bytes. Members is_..., has_..., can_... and may_... are 0 or 1. alloc_user is
+ * passed to LMC_REALLOC.
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
@@ -78,11 +78,11 @@
  * LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
- * it has as base or lender. Threads may share a pool or a quantizer, use different objects at the
- * same time, and call functions without an object at any time.
+ * this object uses as base or lender. Threads may share a pool or a quantizer, use different
+ * objects at once, and call functions without an object at any time.
  *
- * What changes within 1.x. Source for one 1.x compiles with every later one, and a compiled program
- * works with the shared library of any other 1.x:
+ * What changes within 1.x. Source code for one 1.x compiles with every later 1.x, and a compiled
+ * program works with the shared library of any other 1.x:
  *
  *   functions, enums      New ones are added, with unused numbers. Treat a status that your program
  *                         does not know as an error.
@@ -91,10 +91,10 @@
  *                         that an older program lacks have their defaults. Members that an older
  *                         library does not know must be zero, else LMC_ERR_UNSUPPORTED. An
  *                         impossible size is LMC_ERR_ARGUMENT.
- *   structs with          keep their size. A new member replaces a reserved word. Zero means its
- *   reserved words        default, or that the library does not know the member. The library sets
- *                         reserved words to zero. It refuses to write a file or tensor in which
- *                         they are not zero: LMC_ERR_UNSUPPORTED.
+ *   structs with          keep their size. A new member replaces a reserved word. Zero is the
+ *   reserved words        member's default, or means that the library does not know the member. The
+ *                         library sets reserved words to zero. It refuses to write a file or tensor
+ *                         in which they are not zero: LMC_ERR_UNSUPPORTED.
  *   other structs         do not change: structs of callbacks, parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -111,8 +111,8 @@ extern "C" {
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
-/* The version that the library was compiled as, "1.0.0". If it is not LMC_VERSION, the program was
- * compiled with another lmc.h. */
+/* The version of the compiled library, "1.0.0". If it is not LMC_VERSION, the program was compiled
+ * with another lmc.h. */
 LMC_API const char *lmc_version(void);
 
 /* -- status -- */
@@ -242,11 +242,12 @@ typedef struct lmc_source {
  * A block holds n >= 1 coded elements of at most LMC_MAX_BLOCK_SIZE bytes together. Its header of
  * 24 bytes has the size, the width and the CRC-32C of the decoded bytes. With a prediction, it also
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
- * wrong one.
+ * wrong prediction.
  *
  * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder does not use
- * it if the block is smaller without it. A sample decides that; from MAX on, the encoded block. */
+ * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
+ * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
+ * sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -387,8 +388,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
-     * decoded second moment, for decoding too. Blocks are as large as with a prediction: to decode,
-     * give the same quantizer or that log2_block. */
+     * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
+     * decode, give the same quantizer or that log2_block. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -408,7 +409,7 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if it is larger or options are illegal. */
+/* Largest encoded size of a tensor; SIZE_MAX if that is larger, or if options are illegal. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
 /* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
  * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
@@ -439,8 +440,8 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
  * is coded against another snapshot, its base.
  *
  * Strings are NUL-terminated, and UTF-8 by convention. Only lmc_writer_add_arrays checks UTF-8:
- * escape strings before you print them. A stream that claims to have read more than it was asked
- * for is LMC_ERR_READ. */
+ * escape strings before you print them. LMC_ERR_READ: a stream claims to have read more than it was
+ * asked for. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -470,9 +471,9 @@ typedef struct lmc_tensor {
     uint64_t reserved[4]; /* zero; see "reserved words" above */
 } lmc_tensor;
 
-/* The next `size` bytes of a tensor are coded against as many bytes of a tensor or file of the
- * base, from `offset` on. Parts follow one another; bytes after the last part have no prediction.
- * Wrong parts only make the output larger. Parts should begin and end with whole elements. */
+/* The next `size` bytes of a tensor are coded against `size` bytes of a tensor or file of the base,
+ * from `offset` on. Parts follow one another; bytes after the last part have no prediction. Wrong
+ * parts only make the output larger. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; may be "". NULL: the first file
                          with a tensor of that name that is long enough */
@@ -481,9 +482,9 @@ typedef struct lmc_base_part {
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
-/* Other bytes of the same snapshot that a tensor, or a file without tensors, equals or is rounded
- * from. Its blocks then take almost no space. A wrong twin only makes the output larger. The twin's
- * bytes must have been written before, and must not have a twin themselves. */
+/* The twin of a tensor, or of a file without tensors: other bytes of the same snapshot, which it
+ * equals or is rounded from. Its blocks then take almost no space. A wrong twin only makes the
+ * output larger. The twin must have been written before, and must not have a twin itself. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -492,7 +493,7 @@ enum lmc_conversion {
 typedef struct lmc_twin {
     size_t file_number;
     uint64_t offset;                /* first byte within that file */
-    enum lmc_conversion conversion; /* if not NONE: of twice as many bytes, ties to even */
+    enum lmc_conversion conversion; /* if not NONE: rounds twice as many bytes, ties to even */
 } lmc_twin;
 /* Rounds n F32 elements; src and dst are little-endian. ARGUMENT: not one of the conversions. */
 LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
@@ -589,13 +590,14 @@ typedef struct lmc_writer_options {
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
      * for each. Up to 4 MiB of them wait in memory. Add similar files one after another. Files that
      * are also in the base do not share, so the snapshot can be restored over its base
-     * (lmc_reader_can_restore_in_place). 2: these share too, and the snapshot cannot be. */
+     * (lmc_reader_can_restore_in_place). 2: these share, too; then restoring over the base is
+     * impossible. */
     int group_files;
     /* Limit of the index, in bytes; 0: 1 GiB, as of readers. A larger index is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
-    /* For twins; or NULL. Reads bytes that were written earlier from the caller's copy (before or
+    /* For twins; or NULL. Reads, from the caller's copy, bytes that were written earlier (before or
      * after quantising). If it is set, restoring needs a read_back, too. */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
@@ -690,7 +692,7 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    /* In place: bytes that an earlier attempt has written: checked, but not written again. */
+    /* In place: bytes that an earlier attempt wrote. They are checked, but not written again. */
     uint64_t done_size;
     const lmc_base *base; /* of a delta; or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
@@ -717,8 +719,7 @@ typedef struct lmc_restore_options {
     /* Used instead of write(), for files with random access; or NULL. Several workers call it at
      * once, in any order, each with a decoded and checked block of the file that was begun last.
      * All calls return before end_file or read_back is called. Files that share blocks
-     * (group_files) still use write(), so write must not be NULL. Not with in_place. Else
-     * ARGUMENT. */
+     * (group_files) still use write(). ARGUMENT: write is NULL, or in_place is set. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
@@ -765,7 +766,7 @@ typedef struct lmc_reader lmc_reader;
 typedef struct lmc_reader_options {
     size_t struct_size;           /* as in lmc_block_options */
     const lmc_parallel *parallel; /* or NULL; must outlive the reader */
-    uint64_t max_index_size;      /* as of lmc_restore_options */
+    uint64_t max_index_size;      /* as in lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
     /* 0: a call that reads a whole tensor or file also compares its fingerprint with the index
@@ -785,11 +786,11 @@ typedef struct lmc_reader_options {
 /* Reads and checks the trailer and the index. They are in the last 64 KiB if there are up to about
  * a thousand tensors; else there is a second read. LMC_ERR_LIMIT if the files are larger than
  * max_total_size. Reading a tensor later takes one call of read_at for each 16 MiB of its encoded
- * bytes, in each snapshot of a chain; with parallel_reads one call for each block. An LMC file of
- * more than 8,000 blocks takes one more call for a part of a tensor, or of a delta. Memory: the
- * index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked up;
- * while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be listed
- * without its base, but not read (LMC_ERR_BASE_MISSING). */
+ * bytes, in each snapshot of a chain; with parallel_reads one call for each block. In LMC files of
+ * more than 8,000 blocks, a part of a tensor, or a tensor of a delta, takes one more call. Memory:
+ * the index; about 200 bytes and its name for each tensor; 16 bytes for each block that was looked
+ * up; while reading, blocks as of a writer, and up to 16 MiB of encoded bytes. A delta can be
+ * listed without its base, but not read (LMC_ERR_BASE_MISSING). */
 LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                            const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
@@ -811,8 +812,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A call
- * takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * files have that name. The first call sorts the names: the reader keeps 40 to 60 bytes for each. A
+ * call takes O(log n) for n names. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
@@ -832,7 +833,7 @@ LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info 
 /* The reader's snapshot as a base. The reader must outlive it, and must not be used for anything
  * else meanwhile. Reading through a chain of deltas takes time in proportion to its length. But if
  * many small tensors have another order than in the base, a block of the base may be decoded for
- * each of them, and the factors of such deltas multiply: restore such a base to files first. */
+ * each of them. In a chain these factors multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
 /* Entry i of the metadata, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *key and
  * *value stay valid as long as the reader. */
@@ -912,8 +913,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best available one, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* For tests and measurements: uses this tier, or the best available one below it. LMC_TIER_BEST or
- * an unknown number: no limit. Thread-safe; affects calls that start later. */
+/* For tests and measurements: uses this tier, or the best available lesser one. LMC_TIER_BEST or an
+ * unknown number: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus

@@ -80,10 +80,10 @@ typedef struct lmc_quantizer_options {
 } lmc_quantizer_options;
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser. It keeps the tensor as it
- * is if quantising would not make it a tenth smaller, no grid keeps to the bound, or more than 1 %
- * of the elements cannot be quantised (see info.reason). Reads the elements once, and samples of up
- * to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors: ARGUMENT,
- * MEMORY, those of read_at. */
+ * is (see info.reason) if quantising would not make it a tenth smaller, if no grid keeps to the
+ * bound, or if more than 1 % of the elements cannot be quantised. Reads the elements once, and
+ * samples of up to 4 Mi elements a few times. Memory: 1 MiB; 2 bytes for each group remain. Errors:
+ * ARGUMENT, MEMORY, those of read_at. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 #endif

@@ -4,10 +4,10 @@
 Usage: blocks.py OBJECT          OBJECT is tests/t_decode.c, compiled to a shared object
        blocks.py --write FILE    writes the blocks for tests/gpu/test_kernel.cpp instead, each once
 
-The reference decoder goes through each file; of each block that it meets, valid or not, lmc_decode.h must make the same.
+The reference decoder reads each file; for each block in it, valid or not, lmc_decode.h must give the same result.
 
-FILE has of each block 5 numbers of 32 bits: bytes that are there, bytes that its run wants, its number in the run, flags (of
-lmc__gpu_block, and 8: there is a prediction), the reference's status; then the block, then the prediction.
+For each block FILE has 5 numbers of 32 bits: its size in the file, its decoded size by the run, its number in the run, flags (of lmc__gpu_block; 8:
+there is a prediction), the reference's status; then the block, then the prediction.
 """
 import ctypes
 import json
@@ -22,13 +22,13 @@ import check_vectors  # noqa: E402
 import lmc_decode  # noqa: E402
 
 STATUS = {0: "OK", 22: "UNSUPPORTED", 23: "TRUNCATED", 24: "CORRUPT", 25: "CHECKSUM", 30: "BASE_MISSING", 31: "BASE_WRONG"}
-# What a block alone cannot tell: its size, what its run says, what the header of the file says.
+# Rules that need more than the block: its size by the run, the run's prediction, the header of the file.
 BY_THE_FILE = {"R5-5", "R5-6", "R5-8"}
 passed = failed = 0
 
 
 class Recorder:
-    """The bytes that are read of a block."""
+    """Records the bytes that are read from a block."""
 
     def __init__(self, source):
         self.source, self.data = source, b""
@@ -64,10 +64,10 @@ def make_read_block(library, reference):
                 try:
                     prediction = prediction_of(snapshot, run, number)
                 except lmc_decode.LmcError:
-                    raise error  # it was not the block that was wrong
+                    raise error  # the fault is not in the block
             got = decode(recorder.data, number, prediction)
             if error is None:
-                good = got == "OK" and dst.raw[:size] == data
+                good = got == "OK" and ctypes.string_at(dst, size) == data
             else:
                 good = got == error.status or (got == "BASE_WRONG" and prediction is not None)
             if good:

@@ -1,12 +1,12 @@
-"""Hostile snapshots, made byte by byte (format 1.0), for test_hostile.py and for who wants to measure what one costs.
+"""Hostile snapshots, made byte by byte (format 1.0), for test_hostile.py and for measuring what one costs.
 
     python3 tests/hostile.py own N [BLOCKS]      N one-byte segments that take turns in blocks of 4 MiB
     python3 tests/hostile.py deep FILES DEPTH    empty files, each below directories of its own
     python3 tests/hostile.py chain LINKS DIR     a chain of tiny deltas, c000000.lmc and so on
-    python3 tests/hostile.py names               names, paths and dtypes that a terminal would obey
+    python3 tests/hostile.py names               names, paths and dtypes with bytes that control a terminal
 
-Each writes to standard output, but for chain. Nothing here is wrong: a decoder must take these files, or say LIMIT. They are small, and
-ask for much. SPDX-License-Identifier: MIT
+Each writes to standard output, except chain. The files are valid: a decoder must accept them, or return LIMIT. They are small, but need much work.
+SPDX-License-Identifier: MIT
 """
 import ctypes, hashlib, io, os, struct, sys, zipfile
 
@@ -21,7 +21,7 @@ _library = None
 
 
 def crc(data):
-    """CRC-32C, by the library where it is built: gigabytes of zeros take long in Python."""
+    """CRC-32C, by the library if it is built: gigabytes of zeros take long in Python."""
     global _library
     if _library is None:
         path = os.path.join(ROOT, "build", "liblmc.so")
@@ -34,7 +34,7 @@ _chunks = {}
 
 
 def sums(data):
-    """The sums of a chunk; the same ones come again and again."""
+    """The sums of a chunk; kept, because the same chunks occur again and again."""
     if data not in _chunks:
         padded = data + bytes(-len(data) % 8)
         _chunks[data] = struct.pack("<IQ", crc(data), sum(struct.unpack("<%dQ" % (len(padded) // 8), padded)) & (1 << 64) - 1)
@@ -95,7 +95,7 @@ def stored(number, data):
 
 
 def as_predicted(number, size):
-    """Zeros, from zeros."""
+    """A block of zeros, predicted by zeros."""
     return block(number, bytes([1, 0]), size, 1, 1, crc(bytes(size)), predicted=True)
 
 
@@ -117,7 +117,7 @@ class File:
         self.put(head + struct.pack("<II", crc(head), crc(body)) + body)
 
     def section(self, kind, body, facts=b"", blocks=()):
-        """facts: what the index has behind it."""
+        """facts: what the index adds to the body."""
         self.put_section(kind, body)
         for b in blocks: self.put(b)
         self.rows += [struct.pack("<I", len(b)) + b[20:24] for b in blocks]
@@ -144,13 +144,12 @@ class File:
 
 
 def zeros(number, size=LARGEST):
-    """The block that decodes to most for its size: 26 bytes are 4 MiB."""
+    """The block with the most decoded bytes for its size: 26 bytes give 4 MiB."""
     return block(number, bytes([1, 0]), size, 1, 1, crc(bytes(size)))
 
 
 def segments_of_one_byte(n, n_blocks):
-    """Own predictions of a byte each, from one far block after the other: nothing that keeps fewer blocks than there are decodes each only
-    once."""
+    """Own predictions of a byte each, from distant blocks in turn: a decoder that keeps fewer blocks than there are must decode each many times."""
     f = File(own=True)
     front = n_blocks * LARGEST
     data = bytes(front + n)
@@ -188,15 +187,15 @@ def far_places(size, n_blocks):
 
 
 def put_front(f, n_blocks):
-    """The file "a", of blocks of 4 MiB."""
+    """Adds the file "a", of blocks of 4 MiB."""
     data = bytes(n_blocks * LARGEST)
     f.file(file_body(len(data), b"a"), crc(data), [(b"a", fingerprint_of_file(data))])
     f.run(run_body(len(data), 22), [zeros(i) for i in range(n_blocks)])
 
 
 def files_of_far_bytes(n, n_blocks, size=60, has_base=False):
-    """A large file, and n small ones with a run each, every byte of which is predicted by another block of the large one than the byte before:
-    of the same snapshot, or of its base. Snapshots, the base first."""
+    """A large file, and n small ones with a run each. Each byte of these is predicted by another block of the large file than the byte before. The
+    large file is in the same snapshot, or in its base. Returns snapshots, the base first."""
     lower = File(own=not has_base)
     put_front(lower, n_blocks)
     f = File(fingerprint_of_snapshot(lower.items)) if has_base else lower
@@ -221,7 +220,7 @@ def tensors_of_far_bytes(n, n_blocks, size=60):
 
 
 def tensors_of_one_byte(n, n_blocks=1):
-    """Blocks of 4 MiB in tensors of a byte: who reads them one by one, in the order of their names, decodes one for each."""
+    """Blocks of 4 MiB in tensors of a byte: reading the tensors one by one, in the order of their names, decodes a block for each."""
     f = File()
     data = bytes(LARGEST * n_blocks)
     names = [b"%08x" % (i * 2654435761 & 0xFFFFFFFF) for i in range(n)]
@@ -236,7 +235,7 @@ def tensors_of_one_byte(n, n_blocks=1):
 
 
 def deep(n_files, depth):
-    """4 bytes are a directory."""
+    """Each directory takes 4 bytes."""
     f = File()
     for i in range(n_files):
         path = b"%05d" % i + b"/a" * depth
@@ -245,7 +244,7 @@ def deep(n_files, depth):
 
 
 def links(n):
-    """A whole snapshot of 64 bytes and n deltas, each against the one before: snapshots, and what each restores to."""
+    """A full snapshot of 64 bytes and n deltas, each against the one before. Yields snapshots, and what each restores to."""
     first = bytes(range(64))
     base = None
     for k in range(n + 1):
@@ -261,7 +260,8 @@ def links(n):
         base = fingerprint_of_snapshot(f.items)
 
 
-# what terminals obey, or show otherwise than it is: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong UTF-8
+# bytes that control terminals, or that these display wrongly: C1 controls in UTF-8 and as bytes, directions, joiners, line ends, broken and overlong
+# UTF-8
 CONTROLS = [b"\xc2\x9b31m", b"\x9b2J", b"\xe2\x80\xae", b"\xe2\x81\xa6", b"\xe2\x80\x8b", b"\xe2\x80\xa8", b"\xc2\x85", b"\xef\xbb\xbf", b"\xc0\xaf", b"\xed\xa0\x80",
             b"\xff\xfe", b"\x1b[31m", b"\r", b"\n", b"\xe2\x80", b"\xf3\xa0\x80\x81", b"\xc2\xad", b"\xf4\x90\x80\x80"]
 
@@ -277,12 +277,12 @@ def names():
     return f.done()
 
 
-# -- what a small file says for long: each of these is listed, or refused, in memory that is in proportion to it --
+# -- small files with much to list: each is listed, or refused, in memory that is proportional to its size --
 
 
 def tensors_of(names, rank=0, shared=None):
-    """A snapshot of empty tensors. names: each as (number back, prefix, middle, suffix) or bytes; every one but the first has the dtype and
-    shape of the one before."""
+    """A snapshot of empty tensors. names: each as (number back, prefix, middle, suffix) or bytes; each except the first has the dtype and shape of
+    the one before."""
     f, body, known = File(), [], []
     for i, name in enumerate(names):
         if isinstance(name, bytes):
@@ -298,7 +298,7 @@ def tensors_of(names, rank=0, shared=None):
 
 
 def prefix_names(n, rank=0, text=b"n"):
-    """Names of 510 bytes that take 5 each."""
+    """Names of 510 bytes, each of which takes 5 bytes in the file."""
     return tensors_of([text * 510] + [(i + 1, 253, b"%05x" % i, 252) for i in range(n)], rank)
 
 
@@ -330,7 +330,7 @@ def many_links(paths, target=b"a"):
     return with_metadata((b"lmc.links", b"".join(b"s" + p + b"\0" + target + b"\0" for p in sorted(paths))))
 
 
-# A file of torch.save(): the one storage has 16 bytes. TENSOR makes four F32 of it, and is kept as number 0.
+# A file of torch.save(): the one storage has 16 bytes. TENSOR makes four F32 from it, and is stored in the memo as number 0.
 TENSOR = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQK\0"
           b"%s\x89ccollections\nOrderedDict\n)RtR")
 ONE = TENSOR % b"K\x04\x85K\x01\x85"
@@ -353,7 +353,7 @@ def same_keys(n):
 
 
 def torch_names(n, key=b"", tensor=ONE):
-    """One tensor under n names, below a key that each of them repeats."""
+    """One tensor under n names, all of which begin with one key."""
     names = b"}(" + text(b"000000") + tensor + b"q\0" + b"".join(text(b"%06d" % i) + b"h\0" for i in range(1, n)) + b"u"
     return torch_file(b"}" + text(key) + names + b"s" if key else names)
 
@@ -378,7 +378,7 @@ def torch_deep(n, levels):
 
 
 def torch_opcodes(opcode, n, end=b""):
-    """A list of what the opcode makes, again and again."""
+    """A list of n objects, all of which the opcode makes."""
     return torch_file(b"](" + opcode * n + b"e" + end)
 
 
@@ -387,7 +387,7 @@ def torch_members(n):
 
 
 def checkpoint(name_size, n):
-    """(.metadata, .distcp): n items of one tensor, whose long name each of them has by reference."""
+    """(.metadata, .distcp): n items of one tensor, each of which refers to its long name."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as z:
         for name, data in ("a/data.pkl", b"\x80\x02" + ONE + b"."), ("a/version", b"3\n"), ("a/data/0", bytes(16)): z.writestr(name, data)

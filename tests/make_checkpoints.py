@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes checkpoints as people have them, with the libraries that people use: a small language model is trained for some steps, and
-saved after each in every way. Needs PyTorch; the Trainer's directories also need transformers and accelerate. What is missing is left out.
+"""Makes realistic checkpoints, with the libraries that people use: a small language model is trained for some steps, and saved after each step in
+every way. Needs PyTorch; the Trainer's directories also need transformers and accelerate. Ways whose libraries are missing are left out.
 
     make_checkpoints.py OUT [--width N] [--layers N] [--steps N] [WAY...]     default: every way
     make_checkpoints.py --samples FILE.zip                                    the samples that test_checkpoints.py has
 
-Ways: torch (one file), trainer (Hugging Face), zero (as DeepSpeed lays it out), megatron (its legacy layout), dcp-1, dcp-2, dcp-4 (FSDP2 and
-torch.distributed.checkpoint, by so many processes). OUT/WAY/step-K is a checkpoint, OUT/WAY-safetensors/step-K.safetensors has the same
-tensors, and OUT/WAY/step-K.json says what PyTorch finds in each file: {file: {name: [dtype, shape, CRC-32 of its bytes]}}.
+Ways: torch (one file), trainer (Hugging Face), zero (DeepSpeed's layout), megatron (its legacy layout), dcp-1, dcp-2, dcp-4 (FSDP2 and
+torch.distributed.checkpoint, by 1, 2 and 4 processes). OUT/WAY/step-K is a checkpoint, OUT/WAY-safetensors/step-K.safetensors has the same tensors,
+and OUT/WAY/step-K.json says what PyTorch finds in each file: {file: {name: [dtype, shape, CRC-32 of its bytes]}}.
 
 SPDX-License-Identifier: MIT
 """
@@ -40,7 +40,7 @@ def describe(tensor):
 
 
 def tensors_of(value, path=""):
-    """{name: tensor} of nested dictionaries and lists; of tensors that are one storage, the first."""
+    """{name: tensor} of nested dictionaries and lists; of tensors with the same storage only the first."""
     found, storages = {}, set()
 
     def walk(value, path):
@@ -60,7 +60,7 @@ def tensors_of(value, path=""):
 
 
 def save_as_safetensors(path, tensors):
-    """As safetensors.torch.save_file does, by size of elements, then name."""
+    """Like safetensors.torch.save_file: sorted by size of elements, then by name."""
     header, data, at = {}, [], 0
     for name, t in sorted(tensors.items(), key=lambda x: (-x[1].element_size(), x[0])):
         part = raw(t)
@@ -88,7 +88,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """A language model whose head is its embedding."""
+    """A language model with a tied head and embedding."""
     def __init__(self, width, layers):
         vocabulary = VOCABULARY
         super().__init__()
@@ -105,7 +105,7 @@ class Model(nn.Module):
 
 
 def batches(steps):
-    """Text that repeats itself, so that there is something to learn."""
+    """Text with repetitions, so that there is something to learn."""
     for step in range(steps):
         g = torch.Generator().manual_seed(step)
         start = torch.randint(0, VOCABULARY, (8, 1), generator=g)
@@ -126,7 +126,7 @@ def train(width, layers, steps, warm_up=20):
 
 
 def finish(out, way, step, files):
-    """files: {path below the checkpoint: object}, which were written."""
+    """files: {path below the checkpoint: object} of the files that were written."""
     described, tensors = {}, {}
     for path, value in files.items():
         found = tensors_of(value)
@@ -154,7 +154,7 @@ def save_torch(out, step, model, optimizer):
 
 
 def save_zero(out, step, model, optimizer):
-    """ZeRO stage 1 on two ranks: each has half of the flat master and moments of the one group."""
+    """ZeRO stage 1 on two ranks: each has half of the flat master and of the moments; there is one group."""
     parameters = [p.detach() for p in model.parameters()]
     flat = torch.cat([p.flatten() for p in parameters])
     moments = {k: torch.cat([optimizer.state[p][k].flatten() for p in model.parameters()]) for k in ("exp_avg", "exp_avg_sq")}
@@ -198,7 +198,7 @@ def save_trainer(out, width, layers, steps):
         for step in range(steps):
             to = f"{out}/trainer/step-{step}"
             shutil.copytree(f"{place}/checkpoint-{21 + step}", to)
-            os.remove(f"{to}/training_args.bin")  # names a directory of its own
+            os.remove(f"{to}/training_args.bin")  # contains the name of its directory
             from safetensors.torch import load_file
             files = {name: torch.load(f"{to}/{name}", weights_only=False) for name in ("optimizer.pt", "scheduler.pt")}
             finish(out, "trainer", step, {"model.safetensors": load_file(f"{to}/model.safetensors"), **files})
@@ -237,7 +237,7 @@ def save_dcp(out, way, width, layers, steps):
 
 
 def odd_object():
-    """All that an object can hold: dtypes, views, shared storages."""
+    """All that an object can contain: dtypes, views, shared storages."""
     g = torch.Generator().manual_seed(2)
     def noise(*shape): return torch.randn(*shape, generator=g)
     big, tied, flat = noise(40, 30), noise(20, 30), noise(500)
@@ -248,7 +248,7 @@ def odd_object():
 
 
 def make_samples(path):
-    """Small ones: what makes none smaller is left out."""
+    """Small samples: files that cannot be small are left out."""
     global VOCABULARY
     VOCABULARY = 16
     with tempfile.TemporaryDirectory() as out:

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""How strong the tests are: small bugs, put into the library one at a time, each of which must make a test fail.
+"""How strong are the tests? Small bugs are put into the library, one at a time, and each must make a test fail.
 
 Usage: mutate.py [OPTION...] [WHERE...]
     WHERE         where bugs are put: a file or a folder of src/, as codec or src/codec/get_list.h, or the name of a function;
                   default: everywhere
-    --count=N     so many, drawn at random (default 40; 0: all)
-    --seed=N      which ones (default 1): the same of the same src/
+    --count=N     how many bugs, drawn at random (default 40; 0: all)
+    --seed=N      the seed of the draw (default 1); the same seed and src/ give the same bugs
     --list        prints them, and ends
     --only=N,...  these numbers of the list
     --brief       only the brief tests
     --jobs=N      default 2
 
-The library is compiled with all of them at once: a function that has bugs becomes one that calls, by the number in LMC_BUG, the true
-one or a copy with the bug. So a bug costs a run of the tests and no compiler. These run until one fails, crashes or hangs: brief ones,
-those of the bug's floor first. What has passed them all meets those of its floor again, longer, and some under the address sanitizer.
+The library is compiled once with all bugs: a function with bugs becomes one that calls the original or, by the number in LMC_BUG, a copy with the
+bug. So a bug costs a run of the tests, but no compilation. Tests run until one fails, crashes or hangs: brief ones, those of the bug's floor first. A
+bug that passes all of them is run with the longer tests of its floor, some of them under the address sanitizer.
 
-Bugs that live are printed. Those in tests/mutants.txt are known to, each with the reason; exit status 1 if another one lives. What
-the compiler leaves out here (other machines, other tiers) and what is in macros gets no bugs.
+Bugs that survive are printed. tests/mutants.txt has those that are known to survive, with the reasons; exit status 1 if another one does. Code that
+is not compiled here (other machines, other tiers) and macros get no bugs.
 """
 import bisect
 import collections
@@ -38,7 +38,7 @@ KNOWN = os.path.join(ROOT, "tests", "mutants.txt")
 MEMORY = 8 << 30  # of a test with a bug; not under the address sanitizer, which maps terabytes
 
 BUILDS = {"simd": ["gcc", "-O1"], "asan": ["gcc", "-O1", "-DLMC_NO_SIMD", "-fsanitize=address"]}
-# What is likely to find a bug in a floor of src/: test programs, "vectors" (through the library) and "digest"
+# The tests that are likely to find a bug in a floor of src/: test programs, "vectors" (through the library) and "digest"
 FIRST = {"kernels": ["kernels", "digest"], "codec": ["block", "delta", "digest", "vectors", "corrupt"], "quantise": ["quantise"],
          "tensor": ["tensor"], "snapshot": ["snapshot", "corrupt", "vectors", "salvage", "in_place"], "base": ["block", "vectors"]}
 ALL = ["kernels", "block", "tensor", "vectors", "delta", "snapshot", "corrupt", "in_place", "salvage", "quantise", "api", "changing", "digest"]
@@ -59,10 +59,10 @@ def longer_suites(path):
 # -- the source: lmc.h, made of src/ --
 
 def read_source():
-    """Its text; and the same with spaces in place of comments, texts and what the preprocessor reads, so that places are the same."""
+    """Its text; and the same with spaces in place of comments, strings and preprocessor lines, so that places are the same."""
     subprocess.run([sys.executable, os.path.join(ROOT, "tools", "amalgamate.py")], check=True)
     text = ""
-    for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h"):  # one behind the other, as they are included: the real one is then empty
+    for name in ("lmc.h", "include/lmc_salvage.h", "include/lmc_extra.h"):  # one behind the other, as they are included: #include then adds nothing
         with open(os.path.join(ROOT, name)) as file:
             text += file.read()
     hidden = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.S | re.M)
@@ -70,7 +70,7 @@ def read_source():
 
 
 def compiled_lines(text):
-    """The lines that the compiler sees in build simd; those within the arguments of a macro may be missing."""
+    """The lines that are compiled in build simd; some within the arguments of a macro may be missing."""
     path = os.path.join(OUT, "lmc.h")
     with open(path, "w") as file:
         file.write(text)
@@ -117,7 +117,7 @@ SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&
 
 
 def edits(code, at):
-    """(start, end, replacement, operator) of each bug in code, the body of a function that begins at that place."""
+    """(start, end, replacement, operator) of each bug in code, the body of a function; `at`: where it begins."""
     for match in re.finditer(r"(?<![<>=!&|-])(<=|>=|==|!=|&&|\|\||<|>)(?![<>=&|])", code):
         yield at + match.start(), at + match.end(), SWAPS[match[1]], "operator"
     for match in re.finditer(r"(?<![\w.])(0x[0-9A-Fa-f]+|0|[1-9]\d*)(?=[uUlL]*\b)(?![\w.]*\.)", code):
@@ -148,7 +148,7 @@ def find_bugs(text, code, where):
         for start, end, new, operator in edits(code[at:function.end], at):
             begin, stop = text.rindex("\n", 0, start) + 1, text.index("\n", end)
             line = text[begin:stop]
-            # not labels, sizes of tables and what must be known to the compiler
+            # not labels, sizes of tables and compile-time constants
             if is_compiled(start) and not re.search(r"\bcase\b|\bstatic\b|\benum\b|\w\[\d+\]( =|;)|\b_mm", line):
                 bugs.append(Bug(function, start, end, new, operator, " ".join(line.split()),
                                 " ".join((text[begin:start] + new + text[end:stop]).split())))
@@ -210,7 +210,7 @@ class Library:
         self.text, self.bugs, self.root = text, bugs, os.path.join(OUT, "tree")
         self.making, self.seconds = collections.defaultdict(threading.Lock), {}
         shutil.rmtree(self.root, ignore_errors=True)
-        for name in ("tests", "fuzz"):  # they look for lmc.h beside them
+        for name in ("tests", "fuzz"):  # they include lmc.h from the directory above
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.root, name), ignore=shutil.ignore_patterns("golden", "corpus", "*.py", "*.zip"))
         shutil.copy(os.path.join(ROOT, "tests", "vectors.py"), os.path.join(self.root, "tests"))
         for name in ("include", "spec"):
@@ -252,7 +252,7 @@ class Library:
         return [program]
 
     def run(self, suite, number):
-        """How the suite fails with this bug: in words, or None. Each must pass without one."""
+        """How the suite fails with this bug, as text, or None. Each suite must pass without a bug."""
         with self.making[suite]:
             if suite not in self.seconds:
                 start = time.time()
@@ -293,13 +293,13 @@ def key(bug):
 
 
 def read_known():
-    """Of lines "FUNCTION: LINE -> LINE # REASON" what stands before the reason."""
+    """The parts before the reason of lines "FUNCTION: LINE -> LINE # REASON"."""
     with open(KNOWN) as file:
         return {line.rpartition(" # ")[0] for line in file if not line.startswith("#")}
 
 
 def try_bugs(library, numbers, suites_of, jobs):
-    """The numbers of those that pass all of the suites."""
+    """The numbers of bugs that survive all of their suites."""
     alive = []
 
     def attempt(number):
@@ -331,7 +331,7 @@ def main():
     if not bugs:
         sys.exit("mutate.py: nothing to change there")
     print("%d bugs are possible" % len(bugs), flush=True)
-    groups = collections.defaultdict(list)  # each operator gets its share, since most are constants
+    groups = collections.defaultdict(list)  # each operator gets its share, since most bugs are in constants
     for bug in bugs:
         groups[bug.operator].append(bug)
     chooser = random.Random(int(options.get("seed", "1")))

@@ -1,7 +1,7 @@
 /* steps.c - snapshots of a simulated training run, for tests of long chains
  * SPDX-License-Identifier: MIT
  *
- *   steps N for each line of standard input, the name of a file, the next step is written to
+ *   steps N        for each line of standard input, the name of a file, the next step is written to
  *                  it, and "ok" to standard output
  *
  * bf16 weights of a small transformer, whose head is tied to the embedding. They are rounded from

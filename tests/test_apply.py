@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Tests of lmc apply: deltas in place, refusals, kills and crashes.
 
-Usage: test_apply.py [--long] [--kills N] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_apply.py [--long] [--kills N] [-v] [NAME...]      like test_command.py, whose helpers it uses
 
---kills N: so many kills at random moments (default 40, with --long 1000), which are counted by what they left.
+--kills N: how many kills at random moments (default 40, with --long 1000); they are counted by the states that they leave.
 SPDX-License-Identifier: MIT
 """
 import fcntl
@@ -33,7 +33,7 @@ if "--kills" in sys.argv:
 
 
 def flipped(data, rng, halvings=6):
-    """Elements of 2 bytes of which one in 2 ** halvings has its lowest bit flipped."""
+    """Elements of 2 bytes; one in 2 ** halvings has its lowest bit flipped."""
     mask = int.from_bytes(b"\x01\x00" * (len(data) // 2), "little")
     for _ in range(halvings):
         mask &= int.from_bytes(rng.randbytes(len(data) // 2 * 2), "little")
@@ -63,7 +63,7 @@ def steps_of_tree(n):
              "optimizer/state.safetensors": three[k], "frozen.bin": bytes(range(256)) * 300} for k in range(n)]
 
 
-# ---- the side file, written and read as the comment in cli/verb/apply.h says ----
+# ---- the side file, in the format that the comment in cli/verb/apply.h describes ----
 
 CRC = []
 for i in range(256):
@@ -115,7 +115,7 @@ def make_side_file(listing, delta, total, slots=(), n_start=0, name=b"some.lmc",
 
 
 def read_slots(side):
-    """The right slots: (number, n_done, [(file, offset, size, words)], place, size), the last one at the end."""
+    """The valid slots: (number, n_done, [(file, offset, size, words)], place, size); the newest is the last."""
     capacity, found = struct.unpack_from("<Q", side, 32)[0], []
     for k in (0, 1):
         place = 4096 + k * capacity
@@ -177,7 +177,7 @@ class ApplyCase(Case):
         return self.refuses("apply", *args, **more)
 
 
-# ---- what it does ----
+# ---- what apply does ----
 
 
 class Applies(ApplyCase):
@@ -389,7 +389,7 @@ class Applies(ApplyCase):
         self.assertEqual(subprocess.run(["cmp", "t", "s1"], cwd=self.dir).returncode, 0)
 
 
-# ---- what it refuses: exit code, message, and nothing has changed ----
+# ---- what apply refuses: exit code, message, and nothing has changed ----
 
 
 class Refusals(ApplyCase):
@@ -477,7 +477,7 @@ class Refusals(ApplyCase):
             self.apply_refuses("bad", "s0", code=3)
 
     def test_damaged_payload_of_any_block(self):
-        """Salvage gets the bytes of a damaged block where it can from elsewhere: apply asked it, and began to write."""
+        """Salvage can get the bytes of a damaged block from elsewhere. So apply, which used it, once began to write."""
         weights = bf16(3000)
         steps = [{"a": bytes(300), "x": weights, "z": bytes(300)}, {"a": bytes(300), "x": flipped(weights, random.Random(1), 2), "z": bytes(300)}]
         self.make_chain(steps, "--opaque")
@@ -487,20 +487,20 @@ class Refusals(ApplyCase):
         for place in places:
             self.write("bad", good[:place] + bytes([good[place] ^ 4]) + good[place + 1:])
             p = self.apply_refuses("bad", "s0", code=3, says="bad: corrupt: ")
-            self.assertNotIn(b"from byte", p.stderr)  # it was found before
+            self.assertNotIn(b"from byte", p.stderr)  # the damage was found before
             self.holds("s0", steps[0])
             self.assertFalse(os.path.exists(self.side("s0")))
 
     def headers_of_blocks(self, name):
-        """Where they are, by what dump prints."""
+        """Where the headers are, as dump prints."""
         return [int(m, 16) for m in re.findall(r"-- block --\n([0-9A-F]+) ", self.dump(name))]
 
     def test_damage_is_found_before_anything_is_written(self):
-        """The deltas before the damaged one, and the blocks before the damaged block, were applied, and no place was named."""
+        """Neither a delta before the damaged one nor a block before the damaged block is applied, and the place is named."""
         rng = random.Random(3)
         weights = [[rng.randbytes(3 * MB) for _ in range(4)]]
         weights.append([flipped(w, rng, 4) for w in weights[0]])
-        weights.append(weights[1][:1] + [rng.randbytes(3 * MB) for _ in range(3)])  # of which nothing is coded against the base
+        weights.append(weights[1][:1] + [rng.randbytes(3 * MB) for _ in range(3)])  # nothing of it is coded against the base
         steps = list(map(model_file, weights))
         self.make_chain(steps)
         self.assertGreater(os.path.getsize(self.path("d2")), 9 * MB)
@@ -533,7 +533,7 @@ class Refusals(ApplyCase):
         self.holds("s0", steps[1])
 
     def test_links_of_the_user(self):
-        """A link that the user has made was removed without a word. What an earlier delta of the same command has made may go."""
+        """A link that the user has made is not removed. What an earlier delta of the same command has made may go."""
         steps = steps_of_tree(3)
         steps[2]["added"] = b"another layout"
         for k, content in enumerate(steps):
@@ -606,7 +606,7 @@ class Refusals(ApplyCase):
                 shutil.rmtree(self.path(name)) if os.path.isdir(self.path(name)) else os.unlink(self.path(name))
 
     def test_trust_that_is_misplaced(self):
-        """Tensors of equal size that change places: without a look at the base, each would be taken for the other."""
+        """Tensors of equal size that change places: without reading the base, each would be mistaken for the other."""
         w, v = bf16(30000, 1), bf16(30000, 2)
         base = safetensors([("a", "BF16", [30000], w), ("b", "BF16", [30000], v)])
         new = safetensors([("b", "BF16", [30000], v), ("a", "BF16", [30000], flipped(w, random.Random(1)))])
@@ -637,7 +637,7 @@ class Interruptions(ApplyCase):
         return make_side_file(self.list, self.read("d1"), self.total, slots, **more)
 
     def test_states_made_by_hand(self):
-        """At any byte of any file may be the border between old and new; every slot may be the last one."""
+        """The border between old and new may be at any byte of any file; every slot may be the newest."""
         rng = random.Random(1)
         base, result = steps_of_tree(2)
         self.prepare(base, result)
@@ -645,7 +645,7 @@ class Interruptions(ApplyCase):
         for path, old, new in self.files:
             at += len(new)
             ends.append(at)
-        for k in range(len(self.files) + 1):  # k files are done; the last of them as the slot has it, the target has a mixture
+        for k in range(len(self.files) + 1):  # k files are done; the last one is as in the slot, while the target has a mixture
             for mixture in ("old", "new", "sectors", "bytes"):
                 slots, content = [], dict(base)
                 for i, (path, old, new) in enumerate(self.files[:k]):
@@ -661,7 +661,7 @@ class Interruptions(ApplyCase):
                     if patches:
                         slots.append((len(slots) + 1, ends[i], patches))
                 if k and not make_patches(0, *self.files[k - 1][1:]):
-                    continue  # what does not change has no slot
+                    continue  # unchanged files have no slot
                 for n in (2, 1):
                     shutil.rmtree(self.path("t"), ignore_errors=True)
                     self.put("t", content)
@@ -760,11 +760,11 @@ class Interruptions(ApplyCase):
         self.lmc("-f", "--max", "--base", "s0", "s1", "-o", "same")  # the same snapshot in another file
         if self.read("same") != self.read("d1"):
             self.apply_refuses("same", "t", code=4, says="first finish first.lmc")
-        self.put("t", other[0])  # replaced by what `other` is for
+        self.put("t", other[0])  # replaced by the target of `other`
         self.apply("other", "t", says="t: is complete; ")
         self.holds("t", other[1])
         self.assertFalse(os.path.exists(self.side()))
-        for content in (base, result):  # replaced by what the interrupted delta is for, or makes
+        for content in (base, result):  # replaced by what the interrupted delta applies to, or by its result
             self.put("t", content)
             self.write(".t.lmc-apply", self.side_file([], n_start=len(base) if content is base else 0))
             self.apply("d1", "t", says="t: is complete; ")
@@ -801,7 +801,7 @@ class Interruptions(ApplyCase):
             self.refuses(*args, code=4, says=says)
 
     def large(self, n=5):
-        """Some of it changes a little, some a lot: slots of both kinds."""
+        """Data of which some changes little and some much, for both kinds of slots."""
         rng = random.Random(2)
         size = 8 * MB
         weights = [rng.randbytes(size) for _ in range(n)]
@@ -809,7 +809,7 @@ class Interruptions(ApplyCase):
         return model_file(weights), model_file(new)
 
     def interrupted(self, limit):
-        """Half applied, by a limit of the size of files."""
+        """Half applied, because of a limit of the size of files."""
         self.copy("s0")
         p = subprocess.run([LMC, "apply", "-T1", "d1", "t"], cwd=self.dir, capture_output=True,
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
@@ -833,7 +833,7 @@ class Interruptions(ApplyCase):
             self.holds("t", result)
 
     def test_a_delta_whose_end_is_damaged(self):
-        """Its payloads have checksums of their own: it is found before anything is written."""
+        """Payloads have their own checksums, so the damage is found before anything is written."""
         base, result = self.large()
         self.prepare(base, result)
         good = self.read("d1")
@@ -853,14 +853,14 @@ class Interruptions(ApplyCase):
         self.prepare(base, result)
         self.put("t", base[:-100] + bytes(100))
         self.apply_refuses("d1", "t", code=4, says="nothing was changed")
-        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which showed only after ")
+        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which was found only after ")
         self.apply_refuses("d1", "t", code=4, says="it was left half applied and changed since")
         self.put("t", base)
         self.apply("d1", "t", says="is complete")
         self.holds("t", result)
 
     def test_links_made_meanwhile(self):
-        """What was copied by links after a kill is not changed by going on."""
+        """After a kill somebody makes a hard link to the target: apply refuses to go on until it is removed."""
         base, result = steps_of_file(2, 3000)
         self.prepare(base, result)
         self.put("t", base)
@@ -872,7 +872,7 @@ class Interruptions(ApplyCase):
         self.holds("t", result)
 
     def test_power_cuts(self):
-        """Each sector of what the last slot writes may be old or new; what is not synced of the side file may be lost."""
+        """Each sector that the last slot writes may be old or new; unsynced bytes of the side file may be lost."""
         rng = random.Random(4)
         base, result = self.large(3)
         self.prepare(base, result)
@@ -891,7 +891,7 @@ class Interruptions(ApplyCase):
             self.holds("t", result)
 
     def test_a_slot_that_is_not_on_the_disk(self):
-        """Who wrote it may have been killed before it was synced: it is written once more, or the target is not touched."""
+        """Its writer may have been killed before the sync: the slot is written again, or the target is not touched."""
         base, result = steps_of_file(2, 3000)
         self.prepare(base, result)
         for slots in ([(1, self.total, make_patches(0, base, result))], [(6, 0, b""), (7, self.total, make_patches(0, base, result))]):
@@ -928,7 +928,7 @@ class Interruptions(ApplyCase):
             self.holds("t", result)
 
     def phase(self, base, result):
-        """What a kill has left."""
+        """The state that a kill has left."""
         if not os.path.exists(self.side()):
             data = self.read("t")
             return "not begun" if data == base else "finished" if data == result else "WRONG"
@@ -949,14 +949,14 @@ class Interruptions(ApplyCase):
         return "after slot %d" % max(slots)
 
     def test_kills(self):
-        """kill -9 at random moments, sometimes again while it is finished; with and without a look at the base first."""
+        """kill -9 at random moments, sometimes again while apply continues; with and without reading the base first."""
         base, result = self.large()
         self.prepare(base, result)
         rng = random.Random(int.from_bytes(os.urandom(4), "little"))
         counts, again, durations = {}, {}, {}
 
         def left_over():
-            for name in os.listdir(self.dir):  # of a kill between creating a file and giving it its name
+            for name in os.listdir(self.dir):  # left by a kill between creating a file and renaming it
                 if name.startswith(".lmc-"):
                     os.unlink(self.path(name))
 

@@ -2,7 +2,7 @@
 """The command line: options, words, help, completions, messages, outputs.
 
 Usage: test_arguments.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
-SPDX-License-Identifier: MIT
+Docstrings in the past tense tell the fault that a test is for. SPDX-License-Identifier: MIT
 """
 import json
 import os
@@ -24,7 +24,7 @@ def ends(part):
 
 class Arguments(Case):
     def test_standard_input_is_not_removed(self):
-        """--rm with standard input that nobody has named: a file called "-" was removed, or lmc crashed."""
+        """--rm is refused with standard input, also if nobody has named it, and a file called "-" stays."""
         self.write("-", b"precious")
         self.write("x", b"x" * 1000)
         self.lmc("./x")
@@ -41,7 +41,7 @@ class Arguments(Case):
             self.assertEqual(self.lmc("version", word).stdout, self.lmc("--help").stdout)
 
     def test_a_verb_is_a_verb_wherever_it_stands(self):
-        """'lmc --rm -f diff live x.lmc' compressed and removed both."""
+        """Also behind options: 'lmc --rm -f diff live x.lmc' neither compresses nor removes a file."""
         self.write("live", b"one" * 1000)
         self.write("next", b"two" * 1000)
         self.lmc("next", "--base", "live", says="nothing of it was found")
@@ -49,8 +49,8 @@ class Arguments(Case):
             topic = {"fold": "chains"}.get(*[[a, a] for a in args if a in WORDS][0])
             self.refuses(None, *args, code=2, says="See 'lmc help %s'" % topic)
         self.assertEqual(json.loads(self.lmc("--json", "diff", "live", "next").stdout)["size"], 3000)
-        for args in (("dump", "next.lmc"), ("-q", "-f", "dump", "next.lmc")):  # it was a verb
-            self.refuses(None, *args, code=2, says="'python3 spec/dump.py FILE.lmc' in the sources of lmc prints every field")
+        for args in (("dump", "next.lmc"), ("-q", "-f", "dump", "next.lmc")):  # it is in the sources, and no verb
+            self.refuses(None, *args, code=2, says="'python3 spec/dump.py FILE.lmc' in its sources prints every field")
         self.assertIn(b"spec/dump.py", self.lmc("help", "dump").stdout)
         for args in (("live", "apply"), ("live", "next", "cat")):  # behind a file
             self.refuses(None, *args, code=2, says="is a command: it comes before the files")
@@ -59,7 +59,7 @@ class Arguments(Case):
         self.assertTrue(os.path.exists(self.path("cat.lmc")))
 
     def test_words_for_modes(self):
-        """They were files that could not be opened, and what came behind them was compressed."""
+        """Words of other programs stand for the options that mean the same."""
         self.write("a", b"hello")
         self.lmc("compress", "a")
         for word in ("list", "ls", "info"):
@@ -78,7 +78,7 @@ class Arguments(Case):
         self.lmc("test", "a.lmc", "test.lmc")
 
     def test_options_that_others_have(self):
-        """ "There is no option", and not what there is."""
+        """The message was "There is no option", without the right one."""
         self.write("a", b"hello")
         self.lmc("a")
         for args, says in ((("--bse", "a"), "did you mean '--base'"), (("--thread", "2", "a"), "did you mean '--threads'"),
@@ -91,14 +91,14 @@ class Arguments(Case):
                            (("-n", "a"), "nothing is removed without --rm"), (("--dry-run", "a"), "nothing is removed without --rm"),
                            (("series", "s", "gc", "--dryrun"), "did you mean '--dry-run'")):
             self.refuses(None, *args, code=2, says=says)
-        for args in (("--no-", "a"), ("--xyz", "a"), ("-y", "a")):  # nothing near, or several
+        for args in (("--no-", "a"), ("--xyz", "a"), ("-y", "a")):  # no similar option, or several
             self.assertNotIn(b"did you mean", self.lmc(*args, code=2).stderr)
         self.write("x", b"a file")
         self.lmc("x")
         self.refuses(None, "--" + 5000 * "x", "a", code=2, says="there is no option '--xxx")
 
     def test_two_modes(self):
-        """The last one was taken."""
+        """Two different ones are refused in whatever form; one may be given twice."""
         self.write("a", b"hello")
         self.lmc("a")
         for args in (("-l", "-d", "a.lmc"), ("-dl", "a.lmc"), ("-t", "--list", "a.lmc"), ("list", "-d", "a.lmc"), ("-z", "test", "a.lmc")):
@@ -106,7 +106,7 @@ class Arguments(Case):
         self.lmc("-d", "-d", "-f", "a.lmc")
 
     def test_help(self):
-        """The page of the verb, and all pages within 80 columns."""
+        """--help shows the page of the verb; all pages fit in 80 columns."""
         for word in WORDS:
             self.assertEqual(self.lmc(word, "--help").stdout, self.lmc("help", word).stdout)
             self.assertIn(b"lmc " + word.encode(), self.lmc("-v", word, "-h").stdout)
@@ -157,7 +157,7 @@ class Arguments(Case):
             self.refuses(word, code=2, says="lmc: '%s' is neither a command nor a file\n" % word)
         for word in ("gc", "prune", "watch"):
             self.refuses(word, code=2, says="'%s' is neither a command nor a file; did you mean 'lmc series DIR %s'?" % (word, word))
-        for args in (("-d", "log"), ("-v", "log"), ("./log",), ("log.txt",), ("log1",)):  # these are meant as files
+        for args in (("-d", "log"), ("-v", "log"), ("./log",), ("log.txt",), ("log1",)):  # these are files
             self.refuses(None, *args, code=1, says="log")
         self.write("log", b"a file")
         self.lmc("log")
@@ -170,7 +170,7 @@ class Outputs(Case):
     run_in_terminal = test_command.Terminals.run_in_terminal
 
     def test_summary(self):
-        """On a terminal nothing was shown after success."""
+        """On a terminal a line is shown after success, but with -q."""
         self.write("a", b"hello" * 1000)
         code, shown = self.run_in_terminal(["a"], ("stderr",))
         self.assertRegex(shown, r"^lmc: a: 5000 -> \d+ bytes \([\d.]+ %\), \d+ MB/s\r\n$")
@@ -190,7 +190,7 @@ class Outputs(Case):
             p.stderr.close()
 
     def test_not_a_regular_file(self):
-        """/dev/null.lmc, and waiting for a FIFO."""
+        """lmc made /dev/null.lmc, and waited for a FIFO."""
         os.mkfifo(self.path("fifo"))
         for name in ("fifo", "/dev/null", "/dev/zero"):
             self.refuses(name, code=1, says="is no regular file, and is skipped")
@@ -201,7 +201,7 @@ class Outputs(Case):
         self.lmc("-o", "null.lmc", "/dev/null")
 
     def test_through_a_link(self):
-        """The link was replaced by a file."""
+        """The file that the link names is written, and the link stays."""
         self.write("a", b"hello")
         self.write("deep/real.lmc", b"old")
         os.symlink("deep/real.lmc", self.path("l.lmc"))
@@ -215,13 +215,13 @@ class Outputs(Case):
         self.refuses("-f", "-o", "x", "a", code=1, says="leads in a circle")
 
     def test_quantising_nothing(self):
-        """With -q there was no message at all."""
+        """If no tensor is quantised, that is said, also with -q."""
         self.write("a.bin", f32(100000))
         for args in ((), ("-q",)):
             self.lmc("-f", *args, "--quant", "*=update:0.01", "a.bin", says="no tensor was quantised")
 
     def test_series(self):
-        """Naming all of a series and gc removed everything, and said nothing."""
+        """Forgetting all snapshots of a series, then gc, removed everything without a message."""
         weights = bf16(3000)
         for k in range(2):
             self.write("s%d.safetensors" % k, safetensors([("w", "BF16", [3000], moved(weights, 2, 0.1 * k))]))
@@ -231,16 +231,16 @@ class Outputs(Case):
         self.assertRegex(self.lmc("series", "S", "prune", "s0", says="").stderr.decode(), r"S: 1 snapshot, \d+ bytes, forgotten")
         def size():
             return sum(os.path.getsize(self.path("S/" + f)) for f in self.tree("S") if f.endswith(".lmc"))
-        before = size()  # a delta becomes a whole snapshot: that was not counted
+        before = size()  # a delta becomes a whole snapshot: that counts, too
         said = self.lmc("series", "S", "gc", "--dry-run", says="").stderr.decode()
         self.assertRegex(said, r"S: 1 snapshot would be removed, 1 would be coded again, at most \d+ bytes would be freed")
         said = self.lmc("series", "S", "gc", says="").stderr.decode()
         self.assertEqual(re.search(r"S: 1 snapshot removed, 1 coded again, (.*)\n", said)[1], "%d bytes freed" % (before - size()))
         self.lmc("series", "S", "prune", "-f", "s1", says="forgotten")
 
-    def test_small_surprises(self):
-        """A name given twice with --rm was missing the second time; '-d -f -o .' tripped over its own temporary directory; a damaged
-        first byte gave no hint; 'lmc help --help' was an error; a link to nowhere."""
+    def test_names_given_twice_and_odd_names(self):
+        """A name given twice with --rm; '.' and '..' with -o; a damaged
+        first byte; help of help; a link to nowhere."""
         for name in ("c", "b"):
             self.write(name, name.encode() * 1000)
         self.lmc("--rm", "c", "b", "c")
@@ -263,14 +263,14 @@ class Outputs(Case):
         self.assertNotIn("salvage", self.lmc("-t", "x.lmc", code=3).stderr.decode())
         for word in ("--help", "-h", "help"):
             self.assertEqual(self.lmc("help", word).stdout, self.lmc("help").stdout)
-        os.symlink("nowhere", self.path("link"))  # as zstd: what the link names is written, and the link stays
+        os.symlink("nowhere", self.path("link"))  # like zstd: the link's target is written, and the link stays
         self.refuses("-o", "link", "c", code=1, says="as a link to nowhere; use -f")
         self.lmc("-f", "-o", "link", "c")
         self.assertTrue(os.path.islink(self.path("link")))
         self.assertEqual(self.lmc("-dc", "nowhere").stdout, self.read("c"))
 
     def test_into_a_directory(self):
-        """'-o DIR/', as cp, mv and tar have taught, was 'a directory; name a file with -o'."""
+        """'-o DIR/' puts outputs into the directory, as with cp, mv and tar."""
         for name in ("a", "sub/b", "d/f"):
             self.write(name, name.encode() * 100)
         os.makedirs(self.path("two"))
@@ -292,17 +292,17 @@ class Outputs(Case):
         self.refuses("-d", "-o", "out/", "two/d.lmc", code=1, says="out/d: exists already")
         for args in (("-o", "no/", "a"), ("-o", "no/", "d"), ("-o", "no/", "a", "d"), ("-d", "-o", "no/", "two/a.lmc"), ("-d", "-o", "no/", "two/d.lmc", "two/a.lmc")):
             self.refuses(None, *args, code=1, says="no/: there is no such directory; make it first")
-        self.refuses("-o", "two", "a", "d", code=2, says="for a directory that they go into, end it with a slash")
-        self.lmc("-d", "-o", "new/", "two/d.lmc")  # which is made, as before
+        self.refuses("-o", "two", "a", "d", code=2, says="if it is a directory for all outputs, end it with a slash")
+        self.lmc("-d", "-o", "new/", "two/d.lmc")  # new/ is made
         self.assertEqual(self.tree("new"), ["f"])
-        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names, as before
+        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names
         self.assertTrue(os.path.exists(self.path("out/f")))
         self.refuses("-o", "two/", code=1, says="two/: is a directory; name a file with -o", stdin=b"from a pipe")
         self.refuses("-d", "-o", "two/", code=1, says="two: is a directory; name a file with -o", stdin=self.read("two/a.lmc"))
-        self.refuses("-o", "two/", "d/..", code=1, says="has no name to derive that of the output from")
+        self.refuses("-o", "two/", "d/..", code=1, says="has no name from which the output's can be made")
 
     def test_nothing_is_lost_on_the_way(self):
-        """Two inputs of one name, or an output in the place of an input: with --rm and -f one would be lost."""
+        """Two inputs with one name, or an output in place of an input: with --rm and -f one of them would be lost."""
         for name in ("one/x", "other/x", "y"):
             self.write(name, name.encode() * 100)
         os.makedirs(self.path("two"))
@@ -314,7 +314,7 @@ class Outputs(Case):
 
 
 class Completions(Case):
-    """Of bash, zsh and fish; they know every verb and option."""
+    """Completions of bash, zsh and fish have every verb and option."""
 
     FILES = ("lmc.bash", "_lmc", "lmc.fish")
 
@@ -325,7 +325,7 @@ class Completions(Case):
         for name in self.FILES:
             with open(os.path.join(ROOT, "cli", "completions", name), encoding="utf-8") as f:
                 text = f.read()
-            if name != "_lmc":  # which completes no topics
+            if name != "_lmc":  # _lmc completes no topics
                 with open(os.path.join(ROOT, "cli", "help.txt"), encoding="utf-8") as f:
                     self.assertIn(" ".join(re.findall(r"^# (\w+)$", f.read(), re.M)), text)
             for word in sorted(options | set(WORDS)):
@@ -369,7 +369,7 @@ class Completions(Case):
         os.makedirs(self.path("dir"))
 
     def test_series_in_bash(self):
-        """Behind a series it offered files; behind 'restore' no names; behind --base verbs, too."""
+        """Behind a series bash offered files; behind 'restore' no names; behind --base also verbs."""
         self.make_series()
         self.assertEqual(sorted(self.complete("lmc", "series", "s", "")), self.VERBS_OF_SERIES)
         self.assertEqual(self.complete("lmc", "series", "s", "re"), ["restore", "rebuild"])
@@ -409,7 +409,7 @@ class Completions(Case):
         self.make_series()
         script = """
             _arguments() { state=rest }; _files() { print files $* }; _values() { shift; print -l $* }; compadd() { print -l ${(P)2} }
-            words=("${@[2,-1]}"); CURRENT=$#words; complete() { local state; source $file }; file=$1; complete"""  # what the shell itself does
+            words=("${@[2,-1]}"); CURRENT=$#words; complete() { local state; source $file }; file=$1; complete""" # the shell's own part
 
         def complete(*words):
             env = dict(os.environ, PATH=os.path.dirname(LMC) + ":" + os.environ["PATH"])

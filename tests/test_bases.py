@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Bases of deltas: how they are found, what is said of them, chains.
+"""Bases of deltas: how they are found, messages about them, chains.
 
 Usage: test_bases.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
-SPDX-License-Identifier: MIT
+Docstrings in the past tense tell the fault that a test is for. SPDX-License-Identifier: MIT
 """
 import json
 import os
@@ -15,22 +15,22 @@ from test_command import LMC, Case, bf16, f32, main, moved, safetensors
 
 
 class Messages(Case):
-    """What is said of a base that is missing, wrong, damaged or of no use."""
+    """Messages about a base that is missing, wrong, damaged or useless."""
 
     def test_why_a_pipe_has_no_delta(self):
-        """It said that the base has no file of that name and size, and it was the very same file."""
+        """The message names the pipe, not a missing name and size: the base may be the very same file."""
         data = bf16(600000)
         self.write("a.bin", data)
         p = self.lmc("--base", "a.bin", "-o", "x.lmc", stdin=data, says="it comes from a pipe")
         self.assertIn(b"save it to a file", p.stderr)
-        self.assertNotIn(b"no tensor or file of that name", p.stderr)
+        self.assertNotIn(b"no tensor or file has the same name", p.stderr)
         self.lmc("-q", "-d", "x.lmc", "-o", "restored")
         self.assertEqual(self.read("restored"), data)
         self.write("other", bf16(300, 9))
-        self.lmc("--base", "a.bin", "other", says="no tensor or file of that name and size")
+        self.lmc("--base", "a.bin", "other", says="no tensor or file has the same name and size")
 
     def test_base_is_missing_and_nothing_has_changed(self):
-        """A delta with the fingerprint of its base, of which only the header differs, is no loop."""
+        """A delta with the same fingerprint as its base, because only headers differ, is not a loop."""
         tensors = [("w", "BF16", [3000], bf16(3000))]
         self.write("0.safetensors", safetensors(tensors))
         for i in (1, 2, 3):
@@ -44,12 +44,12 @@ class Messages(Case):
             self.assertNotIn(b"loop", p.stderr)
         for n in "123":
             chain = [l for l in self.lmc("-l", "sg/%s.lmc" % n).stdout.decode().splitlines() if l.startswith("  chain")]
-            self.assertEqual(chain[0].count("<-"), 0, chain)  # the others need the same
+            self.assertEqual(chain[0].count("<-"), 0, chain)  # the others need the same base
             p = self.lmc("-t", "sg/%s.lmc" % n, code=4, says="needs the base")
             self.assertNotIn(b"loop", p.stderr)
 
     def test_a_needless_base_is_named(self):
-        """The right one lies beside: the one that was given is not used."""
+        """The right base is beside the delta: the given one is not used."""
         os.mkdir(self.path("c"))
         for i in (0, 2):
             self.write("%d.safetensors" % i, safetensors([("w", "BF16", [3000], bf16(3000, i))]))
@@ -57,12 +57,12 @@ class Messages(Case):
         self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
         self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
         self.lmc("-q", "2.safetensors", "-o", "o.lmc")
-        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
-        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
         self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
 
     def test_bases_that_are_not_needed(self):
-        """A base that is of no use was not told; --rm removed the source all the same."""
+        """A base that is of no use is named, and --rm does not remove the source then."""
         weights = bf16(40000)
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -78,8 +78,8 @@ class Messages(Case):
         self.assertFalse(os.path.exists(self.path("b.st")))
 
     def test_messages_about_bases(self):
-        """-v did not say which base was found; what was listed as another one was the delta itself; a raw file beside a delta was not
-        found if the base had been compressed."""
+        """-v says which base is found; a delta is not listed as a base of its own; a raw file beside a delta is found,
+        also if the base was compressed."""
         weights = bf16(40000)
         self.write("x.pt", safetensors([("w", "BF16", [40000], weights)]))
         self.write("y.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -98,7 +98,7 @@ class Messages(Case):
         self.assertNotIn("is " + wanted, text)
 
     def test_a_damaged_base_hides_no_good_one(self):
-        """A damaged .lmc in a place to look, or beside its own source, was all that was looked at."""
+        """A damaged .lmc in a place to look, or beside its own source, is not all that is looked at."""
         weights = bf16(40000)
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -112,12 +112,12 @@ class Messages(Case):
                          ("--no-search", "--base", "a.st.lmc", "--base", "else/raw.st")):
                 self.lmc("-t", *args, "b.st.lmc", says="a.st.lmc: is damaged" if at == 5000 else "a.st.lmc: corrupt")
             self.lmc("-t", "--no-search", "--base", "a.st.lmc", "b.st.lmc", code=3)
-        self.write("else/raw.st", self.read("b.st"))  # it is another one
+        self.write("else/raw.st", self.read("b.st"))  # it is another base
         os.unlink(self.path("a.st"))
         self.lmc("-t", "--base", "else/raw.st", "b.st.lmc", code=3, says="a.st.lmc: corrupt")
 
     def test_listing_tells_of_raw_bases(self):
-        """'is not beside it', it said of the file that -t found."""
+        """The listing said 'is not beside it' about the file that -t found."""
         weights = bf16(40000)
         for k, name in enumerate(("a.st", "b.st", "c.st")):
             self.write(name, safetensors([("w", "BF16", [40000], moved(weights, k, 0.01) if k else weights)]))
@@ -131,14 +131,14 @@ class Messages(Case):
         self.assertRegex(self.lmc("-l", "b.st.lmc").stdout, rb"chain    [0-9a-f]{16} is not beside it\n")
 
     def test_a_base_that_cannot_be_read(self):
-        """A read error of its first bytes was taken for 'no snapshot', and the file for raw bytes."""
+        """A read error of its first bytes is an error: the file is not taken for raw bytes."""
         if not os.path.exists("/proc/self/mem"):
             self.skipTest("no /proc")
         self.write("a", b"hello" * 1000)
         self.refuses("--base", "/proc/self/mem", "a", code=1, says="/proc/self/mem: the base cannot be read: Input/output error")
 
     def test_a_base_that_is_missing(self):
-        """It listed the delta itself and unrelated snapshots as what was 'found there', and did not say what to do."""
+        """Neither the delta itself nor unrelated snapshots are listed as what was 'found there', and the message says what to do."""
         weights = bf16(40000)
         self.write("hf-1", safetensors([("w", "BF16", [40000], weights)]))
         self.write("hf-2", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -160,7 +160,7 @@ class Messages(Case):
         for k in range(39):
             self.write("q/%d.lmc" % k, self.read("q/other.lmc"))
         said("none of the 40 other .lmc files beside it restores that" + advice)
-        self.write("q/hf-1.lmc", self.read("q/other.lmc"))  # another one took its name
+        self.write("q/hf-1.lmc", self.read("q/other.lmc"))  # another snapshot has its name
         said("none of the 41 other .lmc files beside it restores that: q/hf-1.lmc is " + other + advice)
         os.makedirs(self.path("empty"))
         said("none of the 41 other .lmc files where it was looked for restores that: q/hf-1.lmc is " + other + advice, "--search", "empty")
@@ -173,7 +173,7 @@ class Messages(Case):
         self.assertTrue(text.endswith(advice + "lmc: q/hf-2.lmc: its payload is intact\n"))
 
     def test_what_is_not_compressed_has_no_base(self):
-        """--base was ignored."""
+        """--base with such a file is an error."""
         self.write("x.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
         self.write("d/x.safetensors", self.read("x.safetensors"))
         self.write("b.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
@@ -183,7 +183,7 @@ class Messages(Case):
             self.assertEqual(p.stdout, b"")
 
     def test_many_files_each_with_its_base(self):
-        """What one request may cost is counted for each run anew: from the 86th file on, whole files were stored."""
+        """What one request may cost is counted for each run anew, so that all of many files are deltas."""
         for name in ("old", "new"):
             os.mkdir(self.path(name))
             for i in range(100):
@@ -197,17 +197,17 @@ class Messages(Case):
         self.assertEqual(self.read("again/99"), self.read("new/99"))
 
     def test_share_of_the_base_in_bytes(self):
-        """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
+        """-v counts bytes: blocks say nothing, as an element of a tensor is a byte or eight."""
         old, new = bf16(40000), f32(60000, 2)
         self.write("a.st", safetensors([("w", "BF16", [40000], old), ("x", "F32", [10], bytes(40))]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(old, 2, 0.01)), ("new", "F32", [60000], new)]))
         text = self.lmc("-v", "--base", "a.st", "b.st").stderr.decode()
         share = float(re.search(r"b\.st: ([0-9.]+) % of the bytes are coded against a\.st", text).group(1))
-        self.assertAlmostEqual(share, 100 * 80000 / (80000 + 240000), delta=0.2)  # 25 %; of the blocks it is another share
+        self.assertAlmostEqual(share, 100 * 80000 / (80000 + 240000), delta=0.2)  # 25 %; the share of blocks differs
 
 
 class Chains(Case):
-    """Every link had a --base of its own, and what was missing was told one by one."""
+    """The bases of a base are found without a --base of their own, and all that is missing is told at once."""
 
     def setUp(self):
         super().setUp()
@@ -238,11 +238,11 @@ class Chains(Case):
             self.lmc("rebase", "-f", "--onto", "none", *args, "s/4.lmc", "-o", "whole.lmc")
         self.refuses("-t", "s/4.lmc", "--search", "nowhere", code=2, says="--search needs a directory")
         self.refuses("-t", "s/4.lmc", "--search", "x", "--search", "y/z", "--no-search", code=4)
-        self.lmc("-d", "--base", "s", "--base", "x", "--base", "y/z", "-o", "s/out", "s/4.lmc")  # a place to look is no base
+        self.lmc("-d", "--base", "s", "--base", "x", "--base", "y/z", "-o", "s/out", "s/4.lmc")  # a directory to search is no base
         self.assertEqual(self.read("s/out"), self.data[4])
 
     def test_chain_of_deltas_against_raw_files(self):
-        """Each is one delta deep, as it was made; what restores the raw file of the next is a delta, too."""
+        """Each delta was made against a raw file; the file that restores this raw file is a delta, too."""
         for k in range(4):
             os.makedirs(self.path("t"), exist_ok=True)
             self.lmc("%d.st" % k, "-o", "t/%d.lmc" % k, *(["--base", "%d.st" % (k - 1)] if k else []))
@@ -255,7 +255,7 @@ class Chains(Case):
         self.lmc("cat", "--base", "t", "u/3.lmc", "w[3]")
         os.unlink(self.path("t/0.lmc"))
         self.refuses("-t", "u/3.lmc", "--search", "t", code=4, says="t/1.lmc: needs the base")
-        self.write("u/same.lmc", self.read("u/3.lmc"))  # no way round, however often it is there
+        self.write("u/same.lmc", self.read("u/3.lmc"))  # copies of it do not help
         self.refuses("-t", "u/3.lmc", code=4, says="needs the base")
 
     def test_all_that_is_missing(self):
@@ -264,10 +264,10 @@ class Chains(Case):
         text = self.refuses("-t", "s/4.lmc", "--base", "s/3.lmc", "--base", "s/1.lmc", code=4).stderr.decode()
         for k, who in ((2, "s/3.lmc"), (0, "s/1.lmc")):
             self.assertIn("%s: needs the base %s" % (who, self.listing("x/%d.lmc" % k)["fingerprint"][:16]), text)
-        self.assertIn("s/1.lmc is %s" % self.listing("s/1.lmc")["fingerprint"][:16], text)  # what was found instead
+        self.assertIn("s/1.lmc is %s" % self.listing("s/1.lmc")["fingerprint"][:16], text)  # the snapshot that was found instead
 
     def test_a_file_beside_it(self):
-        """What the delta names as its base, if that is no snapshot; it is known by its content, not by the name."""
+        """The delta's base may be a plain file beside it; the content decides, not the name."""
         self.lmc("--base", "0.st", "1.st")
         self.restores("1.st.lmc", self.data[1])
         self.write("0.st", self.data[2])
@@ -283,7 +283,7 @@ class Chains(Case):
         self.assertEqual(self.read("s/3.lmc"), before)
 
     def test_no_link_is_overwritten_or_removed(self):
-        """Links that nobody has named are as dear as those of --base: all restore as before, and nothing else has changed."""
+        """Links that were not named are protected like those of --base: all can still be restored, and nothing else has changed."""
         self.write("other.st", safetensors([("w", "BF16", [40000], moved(bf16(40000), 2, 0.1, 9))]))
         for args in (("-f", "--base", "s/3.lmc", "other.st", "-o", "s/1.lmc"), ("-f", "--rm", "--base", "s/3.lmc", "other.st", "-o", "s/0.lmc"),
                      ("rebase", "--onto", "none", "s/2.lmc", "-f", "-o", "s/1.lmc"), ("rebase", "--onto", "s/2.lmc", "s/4.lmc", "-f", "-o", "s/0.lmc"),
@@ -291,7 +291,7 @@ class Chains(Case):
             self.refuses(None, *args, code=1, says="is or belongs to a base")
 
     def test_what_its_own_base_needs(self):
-        """Both sources were removed, and each snapshot needed the other. The base of the base is found: a file, a directory, a snapshot."""
+        """--rm keeps a source where each snapshot would need the other. The base of the base is found: a file, a directory, a snapshot."""
         for k in range(2):
             self.write("ck-%d/m.st" % k, self.data[k])
             self.write("ck-%d/c.json" % k, b"{}")
@@ -304,12 +304,12 @@ class Chains(Case):
         self.assertEqual(self.read("ck-1/m.st"), self.data[1])
         self.refuses("ck-0/m.st", "--base", "ck-1.lmc", code=1, says="is needed to restore the base ck-1.lmc (ck-0)")
         self.refuses("s/1.lmc", "-f", "--rm", "--base", "s/3.lmc", code=1, says="is needed to restore the base s/3.lmc (s/1.lmc)")
-        self.refuses("s", "--base", "s/3.lmc", code=1, says="is needed to restore the base")  # holds it
-        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # no link of it
+        self.refuses("s", "--base", "s/3.lmc", code=1, says="is needed to restore the base")  # s contains it
+        self.lmc("4.st", "--rm", "-f", "--base", "s/3.lmc")  # 4.st is no link of the chain
         self.restores("4.st.lmc", self.data[4], "--search", "s")
 
     def test_what_stands_in_for_its_own_base(self):
-        """A damaged base is read with the file that it was made from: that is not the one to go then."""
+        """A damaged base is replaced by the file that it was made from, so this file must not be removed."""
         self.lmc("0.st")
         good = self.read("0.st.lmc")
         self.write("0.st.lmc", good[:len(good) // 2] + bytes([good[len(good) // 2] ^ 1]) + good[len(good) // 2 + 1:])
@@ -321,7 +321,7 @@ class Chains(Case):
         self.refuses("4.st", "-o", "x.lmc", "--base", "s", code=2, says="is a directory of snapshots; name the one")
 
     def test_a_good_copy_of_a_damaged_base(self):
-        """A damaged copy of the base hid a good one."""
+        """A damaged copy of the base hid a good copy."""
         for link in (0, 2):  # a whole snapshot, and a delta
             good = self.read("s/%d.lmc" % link)
             self.write("good/copy.lmc", good)
@@ -352,7 +352,7 @@ class Chains(Case):
 
 
 class Needless(Case):
-    """A base nothing of which is of use."""
+    """A base of which nothing is used."""
 
     def test_a_base_without_use_is_not_needed(self):
         self.write("a", bf16(40000))
@@ -387,7 +387,7 @@ class Needless(Case):
             self.restores("x.lmc", self.read("c"), "--no-search")
 
     def test_pipes_and_a_base_without_use(self):
-        """What went to standard output, or came from a pipe, needed a base of which nothing was used, and nobody said so."""
+        """What goes to standard output, or comes from a pipe, does not need a base of which nothing is used, or it says so."""
         weights = bf16(60000)
         self.write("a.st", safetensors([("w", "BF16", [60000], weights)]))
         self.write("near.st", safetensors([("w", "BF16", [60000], moved(weights, 2, 0.01))]))
@@ -415,7 +415,7 @@ class Needless(Case):
                 self.lmc("-t", "--no-search", "o/y.lmc")
                 if not stdin:
                     self.assertEqual(len(out), os.path.getsize(self.path("o/alone.lmc")))
-        big = os.urandom(3 << 20)  # what a delta needs is known before its end: it does not wait for that
+        big = os.urandom(3 << 20)  # the bases of a delta are known early: nothing waits for its end
         self.write("big", big)
         self.write("next", big[:-5] + b"other")
         with subprocess.Popen([LMC, "-q", "--base", "big", "-c", "next"], cwd=self.dir, stdout=subprocess.PIPE) as p:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Tests of what lmc finds in the files of PyTorch: torch.save archives, and the .distcp items of torch.distributed.checkpoint.
 
-Usage: test_checkpoints.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_checkpoints.py [--long] [-v] [NAME...]      like test_command.py, whose helpers it uses
 
-The samples in checkpoints.zip are made by PyTorch 2.13 and transformers 5.23: make_checkpoints.py --samples. With --long, whole ones are made
-anew, by the Python that LMC_TORCH names (default: python3), and 10,000 damaged files are tried instead of some.
+The samples in checkpoints.zip are made by PyTorch 2.13 and transformers 5.23: make_checkpoints.py --samples. With --long, full checkpoints are made
+by the Python that LMC_TORCH names (default: python3), and 10,000 damaged files are tried instead of some.
 
-SPDX-License-Identifier: MIT
+Docstrings in the past tense tell the fault that a test is for. SPDX-License-Identifier: MIT
 """
 import json
 import os
@@ -33,7 +33,7 @@ def sample(name):
 
 class Checkpoint(Case):
     def take(self, name, to=None):
-        """A sample file, or all below a directory."""
+        """Writes a sample file, or all below a directory; returns its name."""
         names = [n for n in SAMPLES.namelist() if n == name or n.startswith(name + "/")]
         for n in names:
             self.write((to or name) + n[len(name):], sample(n))
@@ -41,7 +41,7 @@ class Checkpoint(Case):
         return to or name
 
     def tensors(self, name, views=False):
-        """{(path, tensor): (dtype, shape)} of a snapshot; views: as PyTorch has them."""
+        """{(path, tensor): (dtype, shape)} of a snapshot; views: also PyTorch's views."""
         return {(f["path"], t["name"]): (t["dtype"], t["shape"]) for f in self.listing(name)["files"] for t in f["tensors"] + (f["views"] if views else [])
                 if not (t["name"].startswith("@") and t["dtype"] == "BYTES")}
 
@@ -60,7 +60,7 @@ class Checkpoint(Case):
 
 
 class Found(Checkpoint):
-    """That every tensor is found, with the dtype, the shape and the bytes that PyTorch sees."""
+    """Every tensor is found, with the dtype, the shape and the bytes that PyTorch sees."""
     def check(self, way, steps=(0, 1)):
         for step in steps:
             name = self.take("%s/step-%d" % (way, step), "step")
@@ -124,7 +124,7 @@ class Found(Checkpoint):
         self.assertIn("no .metadata", self.lmc("-v", "-f", "__1_0.distcp").stderr.decode())
 
     def test_metadata_of_others(self):
-        """What .metadata says is checked: that of another checkpoint, or a broken one, gives no wrong answer."""
+        """.metadata is checked: that of another checkpoint, or a broken one, gives no wrong result."""
         for what in (sample("dcp-1/step-0/.metadata"), sample("dcp-2/step-0/.metadata")[:-40], b"", b"\x80\x04N."):
             self.write("step/.metadata", what)
             self.write("step/__0_0.distcp", sample("dcp-2/step-0/__0_0.distcp"))
@@ -163,7 +163,7 @@ class Found(Checkpoint):
         self.write("p.lmc", self.lmc("-c", stdin=sample(ODD)).stdout)
         self.restores("p.lmc", sample(ODD))
         self.assertEqual(self.listing("p.lmc")["files"][0]["tensors"], [])
-        with open(self.path("p.pt"), "rb") as f:  # which a redirected file is not
+        with open(self.path("p.pt"), "rb") as f:  # a redirected file is no pipe
             self.write("q.lmc", self.lmc("-c", stdin=f).stdout)
         self.assertGreater(len(self.listing("q.lmc")["files"][0]["tensors"]), 20)
         self.lmc("--opaque", "-f", "p.pt")
@@ -174,7 +174,7 @@ F = ("torch.FloatStorage", "0", 6, 0, (2, 3), (3, 1))
 
 
 class Odd(Checkpoint):
-    """What is not as known stays bytes, and -v says so; never is there an error, nor a wrong answer."""
+    """Unknown structures stay bytes, and -v says so; there is never an error, nor a wrong result."""
     def notes(self, data, says, found):
         got = self.names(data)
         self.assertEqual(got, found)
@@ -184,7 +184,7 @@ class Odd(Checkpoint):
         data = f32(6)[:24]
         self.assertEqual(self.names(torch_file({"w": F}, {"0": data})), {"w": ("F32", [2, 3])})
         self.assertEqual(self.cat("x.pt.lmc", "w"), data)
-        # views that lie side by side, and rows of what is larger
+        # views side by side, and rows of a larger tensor
         half = {"a": ("torch.FloatStorage", "0", 6, 0, (3,), (1,)), "b": ("torch.FloatStorage", "0", 6, 3, (3,), (1,))}
         self.assertEqual(self.names(torch_file(half, {"0": data})), {"a": ("F32", [3]), "b": ("F32", [3])})
         self.assertEqual(self.cat("x.pt.lmc", "b"), data[12:])
@@ -227,16 +227,16 @@ class Odd(Checkpoint):
         self.assertEqual({k[1] for k in self.tensors("x.lmc")}, {"item-1.w", "item-2.w"})
 
     def test_many_paths(self):
-        """An object that 2^200 paths lead to is looked at once."""
+        """An object with 2^200 paths to it is visited once."""
         layers = b"\x80\2]q\0"
         for i in range(200):
             layers += b"](" + b"h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1])
         pickle = layers + b"0" * 200 + b"."
         self.assertEqual(self.names(archive({"data.pkl": pickle, "data/0": bytes(24)})), {"data/0": ("BYTES", [24])})
-        self.assertEqual(self.lmc("-v", "-f", "x.pt").stderr.decode().count("\n"), 1)  # it is understood
+        self.assertEqual(self.lmc("-v", "-f", "x.pt").stderr.decode().count("\n"), 1)  # the file is understood
 
     def test_names_that_do_not_fit(self):
-        """A name has at most 4096 bytes. A key that would make it longer is left out with its dot, however many follow."""
+        """A name has at most 4096 bytes. A key that would make it longer is left out with its dot; later keys may still be added."""
         tensor = pickled({"w": ("torch.FloatStorage", "0", 6, 0, (6,), (1,))})
         tensor = tensor[tensor.index(b"ctorch._utils"):tensor.rindex(b"R") + 1]
         def names(first, levels, key=b"k"):
@@ -289,7 +289,7 @@ class Odd(Checkpoint):
 
 
 class Limits(Checkpoint):
-    """Each limit of the readers of PyTorch's files is reached, and passed by one: see limits.txt. What is beyond stays bytes."""
+    """Each limit of the readers of PyTorch's files is reached, and passed by one: see limits.txt. Beyond a limit the data stays bytes."""
     DATA = f32(6)[:24]
     RAW = {"data/0": ("BYTES", [24])}
     GOOD = {"w": ("F32", [2, 3])}
@@ -300,11 +300,11 @@ class Limits(Checkpoint):
         return made[made.index(b"ctorch._utils"):made.rindex(b"R") + 1]
 
     def found(self, made, **more):
-        """Names in a file of that object."""
+        """Names in a file with that object."""
         return self.names(archive({"data.pkl": b"\x80\2" + made + b".", "byteorder": b"little", "data/0": self.DATA}, **more))
 
     def listed(self, data):
-        """Also those that lmc itself names."""
+        """Also names that lmc makes."""
         self.write("x.pt", data)
         self.lmc("-f", "x.pt")
         return {t["name"] for f in self.listing("x.pt.lmc")["files"] for t in f["tensors"] + f["views"]}
@@ -315,7 +315,7 @@ class Limits(Checkpoint):
         self.assertIn("nested too deep", self.lmc("-v", "-f", "x.pt").stderr.decode())
 
     def test_wrappers(self):
-        """Beyond 16 of them, a tensor is named as what is in the arguments of a call."""
+        """Within more than 16 wrappers, a tensor gets the name of an argument of a call."""
         for n, name in ((1, "w"), (16, "w"), (17, "w.0"), (18, "w.0")):
             wrapped = b"ctorch._utils\n_rebuild_parameter\n(" * n + self.tensor() + b"\x88NtR" * n
             self.assertEqual(self.found(b"}X\1\0\0\0w" + wrapped + b"s"), {name: ("F32", [2, 3])}, n)
@@ -326,7 +326,7 @@ class Limits(Checkpoint):
             self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", "0", 6, 0, shape, (6,) * (rank - 1) + (1,))}, {"0": self.DATA})), found)
 
     def test_storages_by_themselves(self):
-        """A storage has a stride, too: it had that of the tensor before it, or none."""
+        """A storage has a stride of its own, not that of the tensor before it."""
         storage = self.tensor()[len(b"ctorch._utils\n_rebuild_tensor_v2\n("):]
         storage = storage[:storage.index(b"tQ") + 2]
         found = self.found(b"}(X\1\0\0\0s" + storage + b"X\1\0\0\0t" + storage + b"u")
@@ -335,7 +335,7 @@ class Limits(Checkpoint):
         self.assertEqual((self.cat("x.pt.lmc", "s"), self.cat("x.pt.lmc", "t")), (self.DATA, self.DATA))
 
     def test_no_dimension(self):
-        """Where no tensor has a dimension there are no numbers of shapes; tests/run fuzz has such a file, too, which UBSan sees."""
+        """If no tensor has a dimension, the array of shapes is empty. tests/run fuzz has such a file for UBSan, too."""
         found = self.found(b"}X\1\0\0\0a" + self.tensor("torch.FloatStorage", "0", 6, 0, (), ()) + b"s")
         self.assertEqual(found, {"a@storage": ("F32", [6]), "a": ("F32", [])})
 
@@ -345,14 +345,14 @@ class Limits(Checkpoint):
         for size, found in ((504, self.GOOD), (505, {"data/" + "k" * 505: ("BYTES", [24])})):  # 511 bytes with "a/data/"
             key = "k" * size
             self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", key, *F[2:])}, {key: self.DATA})), found)
-        # a name that is cut must not find the member of the shorter name
+        # a cut name must not find the member with the shorter name
         key = "k" * 504
         self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", key + "k", *F[2:])}, {key: self.DATA})), {"data/" + key: ("BYTES", [24])})
-        for size in 255, 256, 257, 65535:  # local headers that have room on the stack, and others
+        for size in 255, 256, 257, 65535:  # local headers that fit on the stack, and others
             self.assertEqual(self.names(archive({"data.pkl": pickled({"w": F}), "data/0": self.DATA, "x" * (size - 2): b"x"})), self.GOOD)
 
     def test_members_of_metadata(self):
-        """A flag behind 63 others is seen, one behind 64 is not looked for."""
+        """A flag behind 63 others is found, one behind 64 is not."""
         for n, views in ((63, ["w"]), (64, [])):
             about = b"}(" + b"".join(b"M" + struct.pack("<H", i) + b"N" for i in range(n)) + b"X\4\0\0\0conj\x88u"
             made = self.tensor().replace(b"\x89NtR", b"\x89N" + about + b"tR")
@@ -360,7 +360,7 @@ class Limits(Checkpoint):
             self.assertEqual([v["name"] for v in self.listing("x.pt.lmc")["files"][0]["views"]], views)
 
     def test_nodes_and_links(self):
-        """Of a file of 16 MiB, and of a small one, of which a quarter of its bytes come to 2^20."""
+        """The limit is 2^20 plus a quarter of the file's size, at most 2^22."""
         small = b"}X\1\0\0\0w" + self.tensor() + b"s"
         def found(made, rest):
             data = archive({"data.pkl": b"\x80\2" + made + b".", "byteorder": b"little", "data/0": self.DATA, "rest": bytes(rest)})
@@ -371,7 +371,7 @@ class Limits(Checkpoint):
             self.assertEqual(found(made((1 << 22) + 1), 12 << 20)[0], self.RAW)
             self.assertIn("it is too large", self.lmc("-v", "-f", "x.pt").stderr.decode())
             n = 1 << 20
-            for _ in range(20):  # the file grows with what is in it
+            for _ in range(20):  # the file grows with its content
                 n = (1 << 20) + len(archive({"data.pkl": b"\x80\2" + made(n) + b".", "byteorder": b"little", "data/0": self.DATA, "rest": b""})) // 4
             self.assertEqual(found(made(n), 0)[0], self.GOOD)
             self.assertEqual(found(made(n + 4), 0)[0], self.RAW)
@@ -399,7 +399,7 @@ class Limits(Checkpoint):
             self.assertEqual(self.found(b"B" + struct.pack("<I", filler) + bytes(filler) + b"0" + small), found)
 
     def test_long_names_of_globals(self):
-        """Each may be as long as the texts that it is made of; all of them together are bounded by the size of the pickle."""
+        """Each name may be as long as its texts; all together are bounded by the size of the pickle."""
         small = b"}X\1\0\0\0w" + self.tensor() + b"s"
         text = b"X" + struct.pack("<I", 1000) + b"m" * 1000
         once = text + b"\x94" + text + b"\x94\x930"
@@ -412,7 +412,7 @@ class Limits(Checkpoint):
             self.assertEqual(self.names(archive({"data.pkl": pickled({"w": F}), "byteorder": order, "data/0": self.DATA})), found)
 
     def test_descriptions(self):
-        """What a file tells of its tensors is a tensor from 2,048 bytes on."""
+        """The description of a file's tensors is itself a tensor from 2,048 bytes on."""
         small = len(pickled({"w": F}))
         for size in 2047, 2048:
             n = size - small - 6
@@ -421,7 +421,7 @@ class Limits(Checkpoint):
             self.assertEqual("@data.pkl" in self.listed(archive({"data.pkl": made, "data/0": self.DATA})), size == 2048)
 
     def test_tiny_tensors(self):
-        """Below 3,072 bytes of a file for each tensor, they are views; in files below 65,536 bytes they are tensors."""
+        """If a file has fewer than 3,072 bytes for each tensor, these are views; but tensors in files below 65,536 bytes."""
         def n_tensors(data):
             self.write("x.pt", data)
             self.lmc("-f", "x.pt")
@@ -438,7 +438,7 @@ class Limits(Checkpoint):
         self.assertEqual(n_tensors(sized(3072 * n - 1)), 0)
 
     def test_metadata(self):
-        """Parts of as many dimensions as a tensor may have, and items of as long names."""
+        """Parts with the most dimensions of a tensor, and items with the longest names."""
         def names(name, rank, n_items=2):
             shape = (1,) * (min(rank, 32) - 2) + (2, 3)
             tensor = self.tensor("torch.FloatStorage", "0", 6, 0, shape, (6,) * (len(shape) - 2) + (3, 1))
@@ -453,13 +453,13 @@ class Limits(Checkpoint):
         self.assertEqual(names("w", 2), {"w[0:2]", "w[2:4]"})
         ones = "0:1," * 30
         self.assertEqual(names("w", 32), {"w[%s0:2]" % ones, "w[%s2:4]" % ones})
-        self.assertEqual(names("w", 33), set())  # parts of nothing: two tensors of one name
+        self.assertEqual(names("w", 33), set())  # no parts: two tensors of one name
         for size, found in ((65534, {"n" * 65534}), (65535, set())):
             self.assertEqual(names("n" * size, 2, 1), found)
 
 
 class Shared(Checkpoint):
-    """What Python finds, too (torch_files.py)."""
+    """The cases that Python's tests have, too (torch_files.py)."""
     def test_cases(self):
         for case, files, tensors in cases():
             with self.subTest(case):
@@ -476,7 +476,7 @@ class Shared(Checkpoint):
 
 
 class Views(Checkpoint):
-    """What PyTorch sees is what cat writes and -l lists: names that share bytes, other orders of dimensions."""
+    """cat writes, and -l lists, what PyTorch sees: names that share bytes, other orders of dimensions."""
     def save(self, data, **tensors):
         self.write("x.pt", torch_file({name: ("torch.FloatStorage", "0", len(data) // 4, *place) for name, place in tensors.items()}, {"0": data}))
         self.lmc("-f", "x.pt")
@@ -496,7 +496,7 @@ class Views(Checkpoint):
         npy = self.lmc("cat", "--npy", "x.pt.lmc", "w").stdout
         self.assertIn(b"'shape': (4, 6)", npy)
         self.assertTrue(npy.endswith(self.cat("x.pt.lmc", "w")))
-        # and of a delta, whose base is at hand
+        # and of a delta with its base
         self.write("y.pt", self.read("x.pt"))
         self.lmc("-o", "y.lmc", "--base", "x.pt", "y.pt")
         self.assertEqual(self.lmc("cat", "--base", "x.pt", "y.lmc", "row").stdout, data[16:32])
@@ -521,7 +521,7 @@ class Views(Checkpoint):
         data = bytearray(f32(6)[:24])
         self.write("x.pt", archive({"data.pkl": pickle, "byteorder": b"little", "data/0": bytes(data)}))
         self.lmc("x.pt")
-        for last in range(7, 24, 8):  # the signs of what is imaginary
+        for last in range(7, 24, 8):  # signs of imaginary parts
             data[last] ^= 0x80
         self.assertEqual(self.cat("x.pt.lmc", "w"), data)
         self.lmc("-t", "x.pt.lmc")
@@ -530,7 +530,7 @@ class Views(Checkpoint):
         self.assertIn("marks it as conjugated", self.lmc("cat", "x.pt.lmc", "w", code=1).stderr.decode())
 
     def test_names_that_meet(self):
-        """Of two tensors with one name neither is given."""
+        """If two tensors have one name, neither is listed."""
         pickle = pickled({"a.b": F, "a_b": ("torch.FloatStorage", "0", 6, 0, (3, 2), (2, 1)), "c": F}).replace(b"a_b", b"a.b")
         self.write("x.pt", archive({"data.pkl": pickle, "byteorder": b"little", "data/0": f32(6)[:24]}))
         self.lmc("x.pt")
@@ -539,7 +539,7 @@ class Views(Checkpoint):
 
 
 class Small(Checkpoint):
-    """Many small tensors take no more than the bytes of their file."""
+    """Many small tensors take no more than their file's size."""
     def test_many(self):
         values = f32(1 << 17)
         for n, size, kind, width in ((1500, 64, "Float", 4), (300, 1000, "BFloat16", 2), (300, 2000, "Float", 4), (40, 12000, "Float", 4)):
@@ -591,7 +591,7 @@ class Shifted(Checkpoint):
         self.restores("size.lmc", data, "--base", "a.bin.lmc")
 
     def test_dense(self):
-        """Every element has changed a little: its exponent tells where it was."""
+        """Every element has changed a little: exponents tell where it was."""
         old = f32(60000)
         new = b"".join(bytes((x ^ (i * 37 & 255), y, z, w)) for i, (x, y, z, w) in enumerate(zip(old[::4], old[1::4], old[2::4], old[3::4])))
         self.write("a.bin", bytes(500) + old)
@@ -602,11 +602,11 @@ class Shifted(Checkpoint):
         self.restores("size.lmc", self.read("b.bin"), "--base", "a.bin")
 
     def test_borders(self):
-        """The border between two shifts is looked for in 65,536 bytes."""
+        """The border between two shifts is searched in 65,536 bytes."""
         old, more = f32(100000), random.Random(4).randbytes(70000)
         self.write("a.bin", old)
         middle = len(old) // 2
-        for size in 65535 - 512, 65536 - 512, 65535, 65536, 65537, 70000:  # 512: of the first anchors behind it
+        for size in 65535 - 512, 65536 - 512, 65535, 65536, 65537, 70000:  # 512: bytes to the first anchors behind it
             new = old[:middle] + more[:size] + old[middle:]
             self.write("b.bin", new)
             self.assertLess(self.size("--base", "a.bin", "b.bin"), size + 5000)
@@ -625,9 +625,9 @@ class Shifted(Checkpoint):
 
 
 class Used(Checkpoint):
-    """That what works for safetensors works here."""
+    """Features that work with safetensors work here, too."""
     def make(self, note, weights, master=None):
-        """A file whose pickle has so many bytes more."""
+        """A file whose pickle has a note of so many bytes."""
         tensors = {"w": ("torch.FloatStorage", "0", len(weights) // 4, 0, (len(weights) // 4,), (1,))}
         records = {"0": weights}
         if master is not None:
@@ -637,7 +637,7 @@ class Used(Checkpoint):
                         **{"data/" + k: v for k, v in records.items()}})
 
     def test_delta_of_longer_pickle(self):
-        """The reproduction: 100 bytes more in data.pkl, and all of the delta was lost."""
+        """With 100 bytes more in data.pkl all tensors stand elsewhere, and the delta is found all the same."""
         old = f32(100000)
         new = bytearray(old)
         new[400:404] = bytes(4)
@@ -671,7 +671,7 @@ class Used(Checkpoint):
         self.lmc("-q", "--quant", "*=update:0.01", "x.pt")
         self.lmc("-t", "x.pt.lmc")
         self.lmc("-d", "-q", "-o", "near.pt", "x.pt.lmc")
-        with zipfile.ZipFile(self.path("near.pt")) as z, self.assertRaises(zipfile.BadZipFile):  # as the manual says
+        with zipfile.ZipFile(self.path("near.pt")) as z, self.assertRaises(zipfile.BadZipFile):  # this is documented
             z.read("a/data/1")
         lossy = {t["name"]: bool(t.get("generation") or t.get("loss")) for t in self.listing("x.pt.lmc", "-v")["files"][0]["tensors"]}
         self.assertEqual(lossy, {"w": False, "exp_avg": True, "exp_avg_sq": True})
@@ -694,7 +694,7 @@ class Used(Checkpoint):
         self.assertEqual(self.snapshot("again"), self.snapshot("step-1"))
 
     def test_resharding(self):
-        """One process, then two, and the other way round: the parts of a tensor are found in one another."""
+        """One process, then two, and two, then one: the parts of a tensor are found in each other."""
         self.take("dcp-1/step-0", "one")
         self.take("dcp-2/step-0", "two")
         self.take("dcp-2/step-1", "next")
@@ -708,14 +708,14 @@ class Used(Checkpoint):
                     self.lmc("-q", "-f", base)
                 self.restores("d.lmc", self.snapshot(new), "--base", form)
             self.assertLess(os.path.getsize(self.path("d.lmc")), plain)
-        # the numbers are the same: of the parts nothing is left
+        # the numbers are the same: the parts take nothing
         blocks = lambda name: sum(t["packed_size"] for f in self.listing(name)["files"] for t in f["tensors"] if t["name"].startswith("optimizer.state.embed"))
         self.lmc("-q", "-f", "-o", "d.lmc", "--base", "one", "two")
         self.lmc("-q", "-f", "two")
         self.assertLess(2 * blocks("d.lmc"), blocks("two.lmc"))
 
     def test_foreign_decoder(self):
-        """A decoder that knows nothing of archives or pickles takes the raw file as a base, by the delta's own tables (spec 9.4)."""
+        """A decoder that knows nothing of archives or pickles accepts the raw file as a base, by the delta's own tables (spec/foreign-bases.md)."""
         old = f32(5000)
         new = bytearray(old)
         new[1000:1100] = bytes(100)
@@ -726,7 +726,7 @@ class Used(Checkpoint):
         done = subprocess.run([sys.executable, decoder, "--base", self.path("a.pt"), self.path("d.lmc"), self.path("out")], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.read("out"), self.read("b.pt"))
-        # laid out otherwise it cannot be told from another file: the base as a snapshot serves every decoder
+        # with another layout it cannot be recognised; the base as a snapshot works for every decoder
         self.write("b.pt", self.make(203, bytes(new)))
         self.assertLess(self.size("--base", "a.pt", "b.pt", name="d.lmc"), 3000)
         self.lmc("-q", "a.pt")

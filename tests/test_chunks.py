@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What content-defined chunking shares of real files that were changed, plain and compressed.
+"""Chunks that content-defined chunking shares between real files and changed ones, plain and compressed.
 
 Usage: test_chunks.py LMC CHUNKS SCRATCH FILE.safetensors...   LMC: the command; CHUNKS: tests/chunks.c, compiled
 """
@@ -32,7 +32,7 @@ def write(path, metadata, tensors):
 
 
 def changes(tensors):
-    """A tensor is added in front; three are removed; one in the midst has other values."""
+    """A tensor is added in front; three are removed; one in the middle has other values."""
     name, entry, data = max(tensors, key=lambda tensor: min(len(tensor[2]), 50000))
     yield "added", [("added", entry, data[::-1])] + tensors
     yield "removed", [t for i, t in enumerate(tensors) if i not in (len(tensors) // 5, len(tensors) // 2, len(tensors) * 4 // 5)]

@@ -4,8 +4,8 @@
 Usage: test_command.py [--long|--brief] [-v] [NAME...]      NAME: run only tests whose name contains it
 
 LMC names the command (default build/lmc), LMC_DATA the directory of real data (default ../shared/data, both from the
-root of the repository). --long adds files of 1 to 10 GB; --brief runs only what tests/brief.txt names. Python's standard library is all that is needed.
-SPDX-License-Identifier: MIT
+root of the repository). --long adds files of 1 to 10 GB; --brief runs only what tests/brief.txt names. Docstrings in the past tense tell the fault
+that a test is for. SPDX-License-Identifier: MIT
 """
 import fcntl
 import hashlib
@@ -156,7 +156,7 @@ class Case(unittest.TestCase):
             return f.read()
 
     def lmc(self, *args, code=0, says=None, stdin=b"", **more):
-        """Runs the command below self.dir; checks its exit code and that it says something or nothing."""
+        """Runs the command below self.dir; checks its exit code and its messages."""
         kind = {} if hasattr(stdin, "fileno") or stdin is None else {"input": stdin}
         if not kind:
             kind = {"stdin": stdin}
@@ -217,7 +217,7 @@ class Case(unittest.TestCase):
         return os.path.getsize(self.path(name + ".lmc"))
 
     def max_rss(self, *args, stdin=None):
-        """Peak memory in MB. A small Python starts the command: the peak of whoever forks counts, too."""
+        """Peak memory in MB. A small Python starts the command, because the peak of the process that forks counts, too."""
         script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
                   "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
         p = subprocess.run([sys.executable, "-c", script, LMC, *args], cwd=self.dir, stdin=stdin, stdout=subprocess.PIPE, check=True)
@@ -229,7 +229,7 @@ class Case(unittest.TestCase):
 
 class Verbs(Case):
     def test_hashes(self):
-        """--hash: written, listed, checked; a snapshot that is coded again keeps them."""
+        """--hash: written, listed, checked; a snapshot keeps them when it is coded again."""
         parts = {"a": bf16(3000), "b": f32(500)}
         self.write("m.safetensors", safetensors([("a", "BF16", [3000], parts["a"]), ("b", "F32", [500], parts["b"])]))
         self.write("raw", b"raw bytes")
@@ -249,7 +249,7 @@ class Verbs(Case):
         whole = self.listing("m.safetensors.lmc")["sha256"]
         self.assertEqual(self.listing("again.lmc")["sha256"], whole)
         self.lmc("--hash", "--base", "plain.lmc", "m.safetensors", "-o", "delta.lmc", says="")
-        self.assertEqual(self.listing("delta.lmc")["sha256"], whole)  # however it is coded
+        self.assertEqual(self.listing("delta.lmc")["sha256"], whole)  # with any coding
         self.write("m.safetensors", safetensors([("b", "BF16", [3000], parts["a"]), ("a", "F32", [500], parts["b"])]))
         self.lmc("--hash", "-f", "m.safetensors")
         self.assertNotEqual(self.listing("m.safetensors.lmc")["sha256"], whole)
@@ -268,7 +268,7 @@ class Verbs(Case):
             os.unlink(self.path("a.lmc"))
 
     def test_files_around_windows(self):
-        """New files are written in windows of 512 KiB; with each 16th the disk begins."""
+        """New files are written in windows of 512 KiB; after each 16 windows writing to the disk starts."""
         rng = random.Random(6)
         for n in (MB // 2, MB, 8 * MB):
             for more in (-1, 0, 1):
@@ -309,12 +309,12 @@ class Verbs(Case):
         self.assertEqual(self.read("f"), self.read("d/all"))
         with open(self.path("hole"), "wb") as f:
             f.truncate(MB)
-        if os.stat(self.path("hole")).st_blocks == 0:  # this file system has them
+        if os.stat(self.path("hole")).st_blocks == 0:  # this file system has holes
             self.assertEqual(os.stat(self.path("f")).st_blocks, 0)
             for kept in (1, 40000, len(noise)):
                 self.assertLess(os.stat(self.path("e/%d" % kept)).st_blocks * 512, kept + len(noise) + 4 * 65536)
             self.assertLess(os.stat(self.path("e/middle")).st_blocks, 1000)
-        with open(self.path("g"), "wb") as f:  # a stream is written as it is
+        with open(self.path("g"), "wb") as f:  # a stream is written without holes
             f.write(b"before")
             f.flush()
             self.lmc("-dc", "d/all.lmc", stdout=f)
@@ -508,7 +508,7 @@ class Verbs(Case):
             self.assertEqual(len(o["metadata"]), len(want["metadata"]))
 
     def test_links_that_break_rules(self):
-        """What restores, writes an archive or tests refuses them, and leaves nothing."""
+        """Verbs that restore, write an archive or test refuse them, and leave nothing."""
         vectors = os.path.join(ROOT, "spec", "vectors")
         with open(os.path.join(vectors, "manifest.json")) as f:
             wanted = [v for v in json.load(f)["valid"] if v["section"] == "links" and v["name"].startswith("links_")]
@@ -584,9 +584,9 @@ class Pipes(Case):
         self.refuses("-o", "x.lmc", code=1, says="ends 5 bytes before the last tensor", stdin=data[:-5])
         self.lmc("--opaque", "-o", "x.lmc", stdin=data + b"tail")
         self.assertEqual(self.lmc("-dc", "x.lmc").stdout, data + b"tail")
-        small = safetensors([("w", "BF16", [3], bf16(3))], tail=b"tail")  # known to the end before it starts
+        small = safetensors([("w", "BF16", [3], bf16(3))], tail=b"tail")  # its size is known from the start
         self.assertEqual(self.lmc("-d", stdin=self.lmc(stdin=small).stdout).stdout, small)
-        data = gguf([("w", "I8", [(1 << 63) - 1], b"")])  # no file can be so long: not what it looks like
+        data = gguf([("w", "I8", [(1 << 63) - 1], b"")])  # no file can be so long: not a container
         data += bytes(200000)
         self.lmc("-o", "y.lmc", stdin=data)
         self.assertEqual(self.lmc("-dc", "y.lmc").stdout, data)
@@ -610,7 +610,7 @@ class Pipes(Case):
             self.assertEqual(text, "")
         p = subprocess.Popen([LMC, "-l"] + ["a.lmc"] * 3000, cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.close()
-        self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))  # who reads has seen enough
+        self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))  # the reader has ended
         p.stderr.close()
 
     def test_closed_standard_output(self):
@@ -658,8 +658,8 @@ class Terminals(Case):
             self.skipTest("this machine has no pseudo-terminals (%s); mount devpts at /dev/pts" % (e.strerror or e))
 
     def run_in_terminal(self, args, streams, columns=0, seen=None):
-        """Runs with the named streams on a terminal; returns the exit code and what the terminal showed. seen: is called with all
-        that was shown so far, whenever there is more."""
+        """Runs with the named streams on a terminal; returns the exit code and what the terminal showed. seen: is called with all output so far,
+        whenever there is more."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24 if columns else 0, columns, 0, 0))
         kinds = {s: slave if s in streams else subprocess.DEVNULL for s in ("stdin", "stdout", "stderr")}
@@ -680,7 +680,7 @@ class Terminals(Case):
         return p.wait(timeout=20), shown.decode(errors="replace")
 
     def test_tables(self):
-        """They were up to 190 columns wide, on any terminal."""
+        """On a terminal of less than 132 columns they are at most 80 wide."""
         for k, name in enumerate(("a", "b")):
             self.write(name + "/m.st", safetensors([("w%d" % n, "BF16", [64, 64], bf16(4096, n + 10 * k)) for n in range(3)]))
             self.write(name + "/long.txt", b"x" * 5000)
@@ -715,7 +715,7 @@ class Terminals(Case):
             self.assertIn("standard input is a terminal", shown)
 
     def run_until_progress(self, name, columns):
-        """Compresses a FIFO of that name, into which bytes go a few at a time until a line of progress was seen."""
+        """Compresses a FIFO of that name, and writes a few bytes at a time into it until a line of progress appears."""
         data = safetensors([("w", "U8", [16 * MB], bytes(16 * MB))])
         os.mkfifo(self.path(name))
         is_seen = threading.Event()
@@ -770,7 +770,7 @@ class Directories(Case):
             os.mkdir(self.path(name))
             os.chmod(self.path(name), mode)
             os.utime(self.path(name), ns=(0, 5 * 10**17))
-        for k, name in enumerate(("d/opt/deep/er", "d/opt/deep", "d/opt")):  # from the leaves: a new entry changes the time
+        for k, name in enumerate(("d/opt/deep/er", "d/opt/deep", "d/opt")):  # from the leaves up: a new entry changes a directory's time
             os.chmod(self.path(name), (0o750, 0o555, 0o710)[k])
             os.utime(self.path(name), ns=(0, 6 * 10**17 + k))
 
@@ -886,11 +886,11 @@ class Directories(Case):
         shutil.rmtree(self.path("d"))
 
     def change_while_it_is_read(self, mode, data, says):
-        """Begins to compress 20 MB into a pipe that holds much less, changes the source, and takes the rest."""
+        """Begins to compress 20 MB into a pipe, which holds much less, changes the source, and reads the rest."""
         self.write("d/x", random.Random(2).randbytes(20 * MB))
         for source in ("d", "d/x"):
             p = subprocess.Popen([LMC, "-c", source], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            p.stdout.read(100000)  # more than stands before the bytes of the file
+            p.stdout.read(100000)  # more than the bytes before the file's
             with open(self.path("d/x"), mode) as f:
                 f.write(data)
             text = p.communicate()[1].decode()
@@ -965,7 +965,7 @@ class Directories(Case):
         self.assertEqual(os.stat(self.path("d")).st_mode & 0o7777, 0o700)
 
     def test_to_standard_output(self):
-        """A directory goes there as a stream for tar; by a pipe, too."""
+        """A directory is written to standard output as a stream for tar; from a pipe, too."""
         self.make_tree()
         self.write("d/" + "n" * 120 + "/" + "m" * 120, b"long")
         os.utime(self.path("d/x"), ns=(1, 1234567890123456789)) if os.path.exists(self.path("d/x")) else None
@@ -999,19 +999,19 @@ class Directories(Case):
         p = self.lmc("d", says="'y' is neither a file nor a directory nor a link, and is left out")
         self.assertIn("'z' is neither", p.stderr.decode())
         self.assertEqual([f["path"] for f in self.listing("d.lmc")["files"]], ["x"])
-        self.refuses("-f", "--rm", "d", code=1, says="which a snapshot cannot: not with --rm")
+        self.refuses("-f", "--rm", "d", code=1, says="which a snapshot cannot hold; leave out --rm")
         self.refuses("-d", "-f", "d.lmc", code=1, says="which no snapshot can; move that away")
         s.close()
         os.unlink(self.path("d/y"))
         os.unlink(self.path("d/z"))
-        self.write("d/back\\slash", b"1")  # a character like any other here
+        self.write("d/back\\slash", b"1")  # an ordinary character here
         self.lmc("d", "-f")
         self.lmc("-d", "d.lmc", "-o", "again")
         self.assertEqual(self.read("again/back\\slash"), b"1")
 
     def test_names_that_make_no_output(self):
         self.write("d/x", b"x")
-        self.refuses(".", code=1, says="name it with -o")
+        self.refuses(".", code=1, says="name the output with -o")
         self.lmc(".", "-o", "../" + os.path.basename(self.dir) + ".lmc")
         out = self.dir + ".lmc"
         self.assertTrue(os.path.exists(out))
@@ -1052,7 +1052,7 @@ class Directories(Case):
         self.change_while_it_is_read("ab", b"more", "grew while it was being read")
 
     def test_bad_container_in_a_directory(self):
-        """Half a download must not keep the rest from being stored; but who names the file means a container."""
+        """An incomplete download must not prevent the rest from being stored. But a file that is named must be a container."""
         for name in ("sub/model.safetensors", "x.gguf", "y.npy"):
             self.write("d/" + name, b"<!DOCTYPE html><title>404: there is no such model here</title>\n")
             self.refuses("d/" + name, code=1, says="--opaque")
@@ -1068,7 +1068,7 @@ class Directories(Case):
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
 
     def test_git_lfs_pointers(self):
-        """What stands there until git LFS fetches the file. It was a safetensors header of 2336927755350992246 bytes, or fine."""
+        """What stands there until git LFS fetches the file: as safetensors, a header of 2336927755350992246 bytes."""
         pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
         says = "is a git LFS pointer, not the file; run 'git lfs pull'"
         for name in ("a.safetensors", "a.bin", "a.lmc"):
@@ -1151,10 +1151,10 @@ class Containers(Case):
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0]")), four), "no valid data_offsets"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,9223372036854775807]")), four), "beyond the end"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,99999999999999999999]")), four), "no valid data_offsets"),
-            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[5]", "[0,4]")), four), "a size that its dtype U8 and its shape do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("F32", "[4611686018427387904,4]", "[0,4]")), four), "do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("F4", "[7]", "[0,4]")), four), "do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[-4]", "[0,4]")), four), "not made of counts"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[5]", "[0,4]")), four), "another size than its dtype U8 and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F32", "[4611686018427387904,4]", "[0,4]")), four), "and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F4", "[7]", "[0,4]")), four), "and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[-4]", "[0,4]")), four), "no valid number"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "4", "[0,4]")), four), "no shape"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[" + ",".join(["1"] * 33) + "]", "[0,1]")), b"a"), "more than 32 dimensions"),
             (safetensors_raw('{"a":%s}' % (entry % ("", "[4]", "[0,4]")), four), "no dtype"),
@@ -1169,7 +1169,7 @@ class Containers(Case):
             self.lmc("--opaque", "a.safetensors")
             self.assertEqual(self.lmc("-dc", "a.safetensors.lmc").stdout, data)
             os.unlink(self.path("a.safetensors.lmc"))
-            self.write("a.bin", data)  # under another name it is only some file
+            self.write("a.bin", data)  # under another name it is a plain file
             self.round_trip("a.bin", "-f")
 
     def test_content_decides(self):
@@ -1288,13 +1288,13 @@ class Containers(Case):
         self.assertLess(sizes["fast"], sizes["default"] + 8000)
         self.assertLess(sizes["max"], sizes["default"])
         self.assertLess(sizes["archive"], sizes["max"])
-        self.assertEqual(self.round_trip("a", "-f", "--archive", "--fast", "--dtype", "BF16"), sizes["fast"]) # the last one counts
+        self.assertEqual(self.round_trip("a", "-f", "--archive", "--fast", "--dtype", "BF16"), sizes["fast"]) # the last option counts
         for level in ("--fast", "--max", "--archive"):
             self.refuses(level, "-d", "a.lmc", code=2, says=level)
         self.refuses("-9", "a", code=2, says="--max")
 
     def test_mutated_headers(self):
-        """No mutation crashes; what is accepted is restored."""
+        """No mutation crashes; accepted files are restored."""
         rng = random.Random(11)
         seeds = [("a.safetensors", safetensors([("w", "BF16", [4, 2], bf16(8)), ("v", "F32", [2], f32(2))])),
                  ("a.gguf", gguf([("a", "F32", [3, 5], f32(15)), ("q", "Q8_0", [64], bytes(68))], values=[("s", struct.pack("<IQ", 8, 3) + b"abc")])),
@@ -1329,7 +1329,7 @@ class Cat(Case):
         return self.lmc("cat", "m.safetensors.lmc", tensor, *args, **more).stdout
 
     def test_files_that_are_not_compressed(self):
-        """-l and cat take what stats takes: the same tensors, and the same bytes, as of the snapshot of it."""
+        """-l and cat read files that are not compressed, like stats, with the same tensors and bytes as from a snapshot."""
         def tensors(name):
             told = json.loads(self.lmc("-l", "--json", name).stdout)
             self.assertEqual(told["size"], sum(f["size"] for f in told["files"]))
@@ -1400,7 +1400,7 @@ class Cat(Case):
 
     def test_refusals(self):
         for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
-                                   ("odd[0:2]", 1, "not known"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
+                                   ("odd[0:2]", 1, "element size is unknown"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
                                    ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
                                    ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):
             self.assertEqual(self.cat(tensor, code=code, says=says), b"")
@@ -1436,7 +1436,7 @@ class Cat(Case):
             self.assertEqual(self.lmc("cat", "l.safetensors.lmc", "w[%s]" % text).stdout, want)
 
     def check_few_reads(self, gigabytes):
-        """A tensor of 1 MB out of a sparse file: three reads to open, few to get it."""
+        """A tensor of 1 MB of a sparse file: three reads to open it, few to read the tensor."""
         n = gigabytes << 30
         with open(self.path("big.safetensors"), "wb") as f:
             text = json.dumps({"a": {"dtype": "BF16", "shape": [n // 2], "data_offsets": [0, n]},
@@ -1496,7 +1496,7 @@ class Remove(Case):
 
     @unittest.skipUnless(can_see_writers(), "the system does not tell who writes")
     def test_open_file_stays(self):
-        """What somebody has open for writing may grow."""
+        """A file that is open for writing may grow, so it stays."""
         for name, file in (("a", "a"), ("d", "d/b")):
             self.write(file, bf16(1000))
             with open(self.path(file), "ab"):
@@ -1532,7 +1532,7 @@ class Remove(Case):
         self.refuses("--rm", "-d", "a.lmc", "-o", "out", code=3)
 
     def change_during_verification(self, args, output, change):
-        """Stops the command as soon as its output has its name, makes a change, lets it go on."""
+        """Stops the command as soon as its output has its name, makes a change, lets it continue."""
         p = subprocess.Popen([LMC] + args, cwd=self.dir, stderr=subprocess.PIPE)
         while p.poll() is None and not os.path.exists(self.path(output)):
             pass
@@ -1691,7 +1691,7 @@ class BadSnapshots(Case):
 
 
 def moved(data, size, share, seed=1):
-    """Elements of that size, of which a share has moved by a little."""
+    """Elements of that size; a share of them has changed a little."""
     rng = random.Random(seed)
     words = array({1: "B", 2: "H", 4: "I"}[size], data)
     for i in rng.sample(range(len(words)), int(len(words) * share)):
@@ -1704,7 +1704,7 @@ class Dump(Case):
         return os.path.join(ROOT, "spec", "vectors", kind, name + ".lmc")
 
     def test_every_byte_has_a_name_of_the_page(self):
-        """Of every vector: no line says !!, the fields lie side by side, and the specification has their names."""
+        """For every vector: no line says !!, fields have no gaps, and the specification has their names."""
         with open(os.path.join(ROOT, "spec", "lmc-format.md"), encoding="utf-8") as f:
             page = f.read()
         names = [name[:-4] for name in sorted(os.listdir(os.path.join(ROOT, "spec", "vectors", "valid"))) if name.endswith(".lmc")]
@@ -1728,7 +1728,7 @@ class Dump(Case):
             self.assertEqual(self.dump("-", stdin=f.read()), text)
 
     def test_bad_vectors(self):
-        """They are told as far as a dump looks."""
+        """A dump reports what it checks."""
         for name, code, says in (("header_crc", 3, "at byte 60: Header_CRC should be"), ("section_head_crc", 3, "Head_CRC should be"),
                                  ("section_body_crc_run", 3, "Body_CRC should be"), ("truncated_0084", 3, "the file ends here"), ("no_lmc_file", 3, "this is no LMC file"),
                                  ("magic_of_drafts", 1, "draft of the format"), ("magic_of_1_0_drafts", 1, "draft of the format"), ("version_major_2", 1, "Format_Major"),
@@ -1751,7 +1751,7 @@ class Dump(Case):
         return dump.Dump(io.BufferedReader(io.BytesIO(data)), lambda text: None).all()
 
     def test_headers(self):
-        """Payloads are passed over: damage there is not found, the end of the file is."""
+        """Payloads are skipped: damage there is not found, a missing end of the file is."""
         self.write("a", random.Random(1).randbytes(300000))
         self.lmc("a")
         good = self.read("a.lmc")
@@ -1775,7 +1775,7 @@ class Dump(Case):
             self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))
 
     def test_a_field_longer_than_its_body(self):
-        """The verb that was before read behind its buffer."""
+        """It is an error, and nothing is read behind the body."""
         with open(self.vector("valid", "example_gaps"), "rb") as f:
             header = f.read(64)
         body = b"\1\0\0\xD0\x0F" + b"p" * 1500  # a path of 2,000 bytes
@@ -1815,14 +1815,14 @@ class Bases(Case):
         self.lmc("--base", "old", "new")
         self.write("next/w.safetensors", safetensors([("w", "BF16", [300, 1000], moved(self.w2, 2, 0.02, 6))]))
         self.lmc("--base", "new", "next")
-        self.lmc("-t", "next.lmc", "--base", "new", "--base", "new.lmc")  # whose own base is not there
+        self.lmc("-t", "next.lmc", "--base", "new", "--base", "new.lmc")  # the base of which is missing
         self.lmc("-t", "next.lmc", "--base", "new.lmc", "--base", "new")
         os.rename(self.path("old"), self.path("away"))  # beside the delta it would be found
         self.lmc("-t", "next.lmc", "--base", "new.lmc", code=4)
 
     def test_forms_of_a_base(self):
         self.lmc("old")
-        os.makedirs(self.path("other/deep"))  # other shards, another order, no directory more
+        os.makedirs(self.path("other/deep"))  # other shards, another order, without a directory
         self.write("other/z.safetensors", safetensors([("gone", "BF16", [4000], self.gone), ("w", "BF16", [300, 1000], self.w)], metadata={"x": "y"}))
         self.write("other/a.safetensors", safetensors([("u", "BF16", [50, 100], self.u), ("v", "F32", [70000], self.v)]))
         self.write("other/config.json", self.read("old/config.json"))
@@ -1846,13 +1846,13 @@ class Bases(Case):
         self.lmc("new", "-o", "direct.lmc")
         sizes = {f: {t["name"]: t["packed_size"] for file in self.listing(f)["files"] for t in file["tensors"]} for f in ("new.lmc", "direct.lmc")}
         self.assertLess(sizes["new.lmc"]["w"] * 8, sizes["direct.lmc"]["w"])
-        self.assertLess(sizes["new.lmc"]["v"] * 5, sizes["direct.lmc"]["v"] * 4)  # reshaped, and still the same numbers
+        self.assertLess(sizes["new.lmc"]["v"] * 5, sizes["direct.lmc"]["v"] * 4)  # reshaped, with the same numbers
         for name in ("u", "extra"):  # of another dtype, added
             self.assertLess(sizes["new.lmc"][name], sizes["direct.lmc"][name] * 1.01 + 100)
         self.assertEqual(self.fingerprint("new.lmc"), self.fingerprint("direct.lmc"))
 
     def test_without_the_base(self):
-        """Damage of a delta shows without its base."""
+        """Damage of a delta is found without its base."""
         self.lmc("old")
         os.mkdir(self.path("away"))
         self.lmc("new", "--base", "old.lmc", "-o", "away/new.lmc")
@@ -1885,7 +1885,7 @@ class Bases(Case):
         self.assertEqual((o["features"], "base_fingerprint" in o), ([], False))
 
     def test_single_files(self):
-        """Of any kind; names and paths of single files do not count."""
+        """Single files of any kind; their names and paths do not matter."""
         for name, old, new in (("x.safetensors", safetensors([("w", "BF16", [300000], self.w)]), safetensors([("w", "BF16", [300000], self.w2)])),
                                ("x.npy", npy("<f4", (70000,), self.v), npy("<f4", (70000,), self.v2)),
                                ("x.bin", self.w, self.w2), ("empty", b"", b""), ("grown", b"ab" * 5000, b"ab" * 6000)):
@@ -1898,7 +1898,7 @@ class Bases(Case):
         self.lmc("--dtype", "BF16", "x.bin", "--base", "old-x.bin", "-o", "raw.lmc")
         self.restores("raw.lmc", self.w2, "--dtype", "BF16", "--base", "old-x.bin")
         self.restores("raw.lmc", self.w2, "--base", "old-x.bin")  # by the delta's own tables
-        self.lmc("-t", "--base", "old-x.bin", stdin=self.read("raw.lmc"), code=4)  # a pipe does not know them yet
+        self.lmc("-t", "--base", "old-x.bin", stdin=self.read("raw.lmc"), code=4)  # these come too late in a pipe
 
     def test_chains(self):
         data = [self.w] + [moved(self.w, 2, 0.01 * k, k) for k in range(1, 5)]
@@ -1926,7 +1926,7 @@ class Bases(Case):
                      says="3.safetensors.lmc: needs the base %s (named '2.safetensors.lmc' when this delta was made)" % self.fingerprint("away/2.safetensors.lmc")[:16])
         self.write("new.safetensors", safetensors([("w", "BF16", [300000], self.w2)]))
         self.refuses("new.safetensors", "--base", "3.safetensors.lmc", code=4, says="3.safetensors.lmc: needs the base ")
-        # snapshots of one content, each a delta against the other
+        # snapshots with one content, each a delta against the other
         self.lmc("1.safetensors", "--base", "away/2.safetensors", "-o", "1-of-2.lmc")
         self.lmc("away/2.safetensors", "--base", "1.safetensors", "-o", "2-of-1.lmc")
         for name in ("1.safetensors", "1.safetensors.lmc"):
@@ -1966,7 +1966,7 @@ class Bases(Case):
         self.lmc("new", "-o", "x.lmc", "--base", "fifo", code=4, says="neither a file nor a directory")
 
     def test_damaged_base(self):
-        """Found although its fingerprint stands in its index."""
+        """Damage is found although the index has the fingerprint."""
         self.lmc("old")
         self.lmc("new", "--base", "old.lmc")
         data = bytearray(self.read("old.lmc"))
@@ -2008,7 +2008,7 @@ class Bases(Case):
         self.lmc("-t", "old.lmc", "0.safetensors.lmc")
         os.mkdir(self.path("away"))
         os.rename(self.path("old.lmc"), self.path("away/old.lmc"))
-        self.lmc("-t", "away/old.lmc", "0.safetensors.lmc")  # what old.lmc was made of is beside it
+        self.lmc("-t", "away/old.lmc", "0.safetensors.lmc")  # the source of old.lmc is beside it
         os.rename(self.path("old"), self.path("away/old"))
         self.lmc("-t", "away/old.lmc", "0.safetensors.lmc", code=4)
         self.lmc("-t", "away/old.lmc", "0.safetensors.lmc", "--base", "away/old.lmc")
@@ -2036,7 +2036,7 @@ class Bases(Case):
         self.write("a", self.w)
         self.write("b", self.w2)
         self.lmc("b", "--base", "a")
-        self.lmc("-df", "b.lmc", "-o", "a", "--base", "a")  # the new one takes the place of its base
+        self.lmc("-df", "b.lmc", "-o", "a", "--base", "a")  # the new file replaces its base
         self.assertEqual(self.read("a"), self.w2)
         self.lmc("-d", "b.lmc", "-o", "c", "--base", "a", code=4)
 
@@ -2050,7 +2050,7 @@ class Bases(Case):
         self.assertEqual(self.listing("new.lmc")["base_fingerprint"], self.fingerprint("old.lmc"))
         self.write("broken/x.safetensors", b"no header")
         self.lmc("new", "-f", "--base", "broken", says="stored as plain bytes")
-        self.lmc("-t", "new.lmc")  # nothing of it is there
+        self.lmc("-t", "new.lmc")  # it is a full snapshot
         self.lmc("new", "-f", "--base", "broken/x.safetensors", code=1, says="is not a valid safetensors file")
 
     def test_long_more_than_4_gb(self):
@@ -2085,7 +2085,7 @@ class Bases(Case):
         if not os.path.isdir(series):
             self.skipTest("no LMC_DATA")
         steps = {s: os.path.join(series, "step-%06d" % s) for s in (1000, 1001, 1010, 1700, 1701, 1950, 1951)}
-        for old, new, most in ((1700, 1701, 0.06), (1950, 1951, 0.009), (1000, 1001, 0.18)):  # 1/20, 1/134, 1/6.4 and a little
+        for old, new, most in ((1700, 1701, 0.06), (1950, 1951, 0.009), (1000, 1001, 0.18)):  # 1/20, 1/134, 1/6.4, and some tolerance
             names = [os.path.join(steps[s], "model.bf16.safetensors") for s in (old, new)]
             self.lmc("-f", names[1], "--base", names[0], "-o", "x.lmc")
             self.assertLess(os.path.getsize(self.path("x.lmc")), most * os.path.getsize(names[1]))
@@ -2129,7 +2129,7 @@ class Twins(Case):
         self.assertEqual(len([f for f in os.listdir(self.path("many")) if f.endswith(".lmc")]), 60)
 
     def test_what_is_not_written_yet(self):
-        """Restoring reads again what has not filled a window of the file, and what is in the file."""
+        """Restoring reads back bytes that are still in a window, and bytes that are in the file."""
         a, b, rest = bf16(100000, 1), bf16(400000, 2), bf16(70000, 3)
         data = safetensors([(name, "BF16", [len(x) // 2], x) for name, x in
                             (("a", a), ("a2", a), ("b", b), ("a3", a), ("b2", b), ("rest", rest), ("a4", a))])
@@ -2185,7 +2185,7 @@ class Twins(Case):
         self.assertEqual(self.snapshot("d"), want)
 
     def test_one_file(self):
-        """Only earlier tensors can be repeated there; output may go anywhere."""
+        """In one file only earlier tensors can be repeated; output may be anything."""
         tied = bf16(1000, 7)
         self.write("m.safetensors", safetensors([("early", "BF16", [300000], self.copy), ("m", "F32", [300000], self.master), ("late", "BF16", [300000], self.copy),
                                                  ("a", "BF16", [1000], tied), ("b", "BF16", [1000], tied), ("c", "BF16", [10, 100], tied),
@@ -2220,13 +2220,13 @@ class Twins(Case):
         self.assertEqual(self.lmc("-d", stdin=self.lmc(stdin=data).stdout).stdout, data)  # pipes have no twins
 
     def test_samples_may_deceive(self):
-        """Agreement in the samples, but elsewhere hardly any, or not everywhere."""
+        """Samples agree, but other elements do not, or not all of them."""
         for share, most in ((0.00001, 30000), (0.001, 40000)):
             self.write("m.safetensors", safetensors([("m", "F32", [300000], self.master), ("w", "BF16", [300000], moved(self.copy, 2, share))]))
             self.lmc("-f", "m.safetensors")
             self.assertLess(self.sizes("m.safetensors.lmc")[":w"], most)
             self.restores("m.safetensors.lmc", self.read("m.safetensors"))
-        other = bytearray(bf16(300000, 9))  # takes all 64 samples and their neighbourhoods from the copy
+        other = bytearray(bf16(300000, 9))  # the copy's elements at all 64 samples and around them
         n = 300000
         for i in range(64):
             at = n - 1 if i == 63 else i * (n // 64) + i * 2654435761 % (n // 64)
@@ -2236,11 +2236,11 @@ class Twins(Case):
         self.lmc("-f", "m.safetensors")
         self.lmc("--no-twins", "m.safetensors", "-o", "without.lmc")
         self.assertLess(os.path.getsize(self.path("m.safetensors.lmc")), os.path.getsize(self.path("without.lmc")) + 500)
-        self.assertEqual((self.read("m.safetensors.lmc")[16] & 2, self.read("without.lmc")[16] & 2), (2, 0))  # they did: the bit Own
+        self.assertEqual((self.read("m.safetensors.lmc")[16] & 2, self.read("without.lmc")[16] & 2), (2, 0))  # the bit Own: twins were used
         self.restores("m.safetensors.lmc", self.read("m.safetensors"))
 
     def test_zeros_and_special_numbers(self):
-        """Nothing is found where there is little to gain; holes and the odd patterns of floats come back."""
+        """No twins if there is little to gain; holes and odd patterns of floats are restored."""
         self.write("z.safetensors", safetensors([("a", "F32", [300000], bytes(1200000)), ("b", "BF16", [300000], bytes(600000))]))
         self.lmc("z.safetensors")
         self.lmc("-t", stdin=self.read("z.safetensors.lmc"))
@@ -2249,7 +2249,7 @@ class Twins(Case):
                                         0x477FF000, 0x3F808000, rng.getrandbits(32))) for _ in range(20000)])
         for dtype, data in (("BF16", array("H", [v >> 16 | 0x40 if v & 0x7FFFFFFF > 0x7F800000 else (v + 0x7FFF + (v >> 16 & 1)) >> 16 for v in words]).tobytes()),
                             ("F16", random.Random(1).randbytes(40000))):
-            # the master ends with zeros that are a hole when it is read again, in the file in work
+            # the master ends with zeros, which are a hole of the unfinished file when it is read again
             master = words.tobytes() + bytes(400000)
             self.write("s.safetensors", safetensors([("m", "F32", [120000], master), ("w", dtype, [120000], data + bytes(200000))]))
             self.round_trip("s.safetensors", "-f")
@@ -2269,7 +2269,7 @@ class Twins(Case):
         self.assertEqual(sum(s > 1000 for s in self.sizes("d.lmc").values()), 4)  # the masters, and one copy in the circle
 
     def test_unreadable_modes(self):
-        """A master whose own mode forbids to read it again."""
+        """A master whose mode forbids reading it again."""
         if os.geteuid():
             self.skipTest("only root can read a file of mode 0 to compress it, and become somebody else")
         self.write("d/1.safetensors", safetensors([("w", "F32", [300000], self.master)]), 0)
@@ -2326,7 +2326,7 @@ class Twins(Case):
         series = os.path.join(DATA, "series")
         if not os.path.isdir(series):
             self.skipTest("no LMC_DATA")
-        for s in (1000, 1001, 1010):  # what steps 1000 and 1010 have, too
+        for s in (1000, 1001, 1010):  # tensors that steps 1000 and 1010 have, too
             os.mkdir(self.path("%d" % s))
             for name in ("model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"):
                 shutil.copyfile(os.path.join(series, "step-%06d" % s, name + ".safetensors"), self.path("%d/%s.safetensors" % (s, name)))
@@ -2379,7 +2379,7 @@ class Diff(Case):
             self.assertEqual(t[name]["delta_size"], t[name]["direct_size"])
         for key in ("elements", "changed_elements", "delta_size", "direct_size", "size"):
             self.assertEqual(o[key], sum(x[key] for x in o["tensors"] + o["files"] if x["status"] != "removed"))
-        real = os.path.getsize(self.path("new.lmc"))  # the estimate is what it costs, but for headers and the index
+        real = os.path.getsize(self.path("new.lmc"))  # the estimate is the real size without headers and the index
         self.assertLess(o["delta_size"], real)
         self.assertGreater(o["delta_size"], real - 3000)
 
@@ -2403,7 +2403,7 @@ class Diff(Case):
         self.assertEqual(self.diff("old", "nothing")["delta_size"], 0)
 
     def test_what_is_no_tensor(self):
-        """Other metadata, and links that lead elsewhere, were "same"."""
+        """Other metadata, and links that lead elsewhere, are not "same"."""
         w = [("w", "BF16", [100], self.w[:200])]
         for k in (0, 1):
             self.write("m%d/a" % k, safetensors(w, {"step": str(k)}))
@@ -2499,7 +2499,7 @@ class Failures(Case):
             self.skipTest("cannot mount a small file system")
         try:
             self.write("b", random.Random(2).randbytes(MB + 1))
-            for n in (MB + 1, 3 * MB):  # the last bytes are too much, which are written when all was coded; and earlier ones
+            for n in (MB + 1, 3 * MB):  # only the last bytes, written at the end, are too many; and earlier ones
                 self.write("a", random.Random(1).randbytes(n))
                 self.write("d/a", self.read("a"))
                 for name in ("a", "d"):
@@ -2540,7 +2540,7 @@ class Failures(Case):
         self.assertEqual(self.tree(), before)
 
     def interrupt(self, args, feed, number, ready):
-        def prepare():  # nohup ignores signals, and a file with the memory would be left where SIGQUIT ends a process
+        def prepare():  # nohup ignores signals, and SIGQUIT would leave a core file
             for k in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(k, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -2558,7 +2558,7 @@ class Failures(Case):
         return code
 
     def output_is_open(self, pid):
-        """Under a temporary name, or without any."""
+        """Whether the output is open, under a temporary name or without a name."""
         if any(f.startswith(".lmc-") for f in self.tree()):
             return True
         at = "/proc/%d/fd" % pid
@@ -2578,12 +2578,12 @@ class Failures(Case):
             os.unlink(self.path(f))
 
     def test_what_kill_leaves_of_a_directory(self):
-        """A directory has a name while it is made. Who restores beside it is told, unless its lmc is alive; nothing is removed."""
+        """A directory has a name while it is made. A later restore beside it reports it, unless its lmc is alive; nothing is removed."""
         for i in range(3):
             self.write("d/sub%d/x" % i, random.Random(i).randbytes(9 * MB))
         self.lmc("d")
         self.write("f", b"a file")
-        os.mkdir(self.path(".lmc-models"))  # a user's, as far as anybody can know
+        os.mkdir(self.path(".lmc-models"))  # perhaps a user's
         self.write(".lmc-locked", b"of a running program")
         packed = self.read("d.lmc")
         with open(self.path(".lmc-locked")) as locked:
@@ -2669,7 +2669,7 @@ class Failures(Case):
         for name, value in figures.items():
             self.assertLess(value, bound, name)
         for name, value in deltas.items():
-            self.assertLess(value, bound + 40 if name != "diff" else 2 * bound, name)  # blocks of 4 MiB where little has changed
+            self.assertLess(value, bound + 40 if name != "diff" else 2 * bound, name)  # blocks have 4 MiB if little has changed
 
     def test_memory(self):
         if SANITIZED:

@@ -1005,7 +1005,7 @@ static void test_tensors(void)
             }
 }
 
-/* ==== conversions (5.2) ==== */
+/* ==== conversions (spec 4.2) ==== */
 
 /* The value of a float with so many exponent and mantissa bits; infinity as if it were the next
  * number. All are exact in a double. */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Directories: links, parts of snapshots, small files, and what is kept of a file beside its content.
+"""Directories: links, parts of snapshots, small files, and what is kept of a file apart from its content.
 
 Usage: test_directories.py [--brief] [-v] [NAME...]      as tests/test_command.py, whose data and helpers it uses
-SPDX-License-Identifier: MIT
+Docstrings in the past tense tell the fault that a test is for. SPDX-License-Identifier: MIT
 """
 import errno
 import io
@@ -27,7 +27,7 @@ def index_body(data):
 
 
 def index_replaced(data, body):
-    """A snapshot with another body of its index: hand made, with the checksums that belong to it."""
+    """A snapshot with another body of its index, and with the right checksums for it."""
     def crc32c(b):
         crc = 0xFFFFFFFF
         for byte in b:
@@ -53,7 +53,7 @@ def metadata_replaced(data, key, value):
 
 class ChosenFiles(Case):
     def test_directories_of_chosen_files(self):
-        """A private directory stays private, and has its time, when a part of the snapshot is restored."""
+        """A private directory stays private, and keeps its time, when a part of the snapshot is restored."""
         self.write("p/priv/deep/t", b"t")
         self.write("p/pub/u", b"u")
         for path, mode in (("p/priv/deep", 0o500), ("p/priv", 0o700)):
@@ -70,7 +70,7 @@ class ChosenFiles(Case):
 
 
 class Links(Case):
-    """A Hugging Face cache restored as real files, and one link to a directory refused the whole snapshot."""
+    """A Hugging Face cache was restored as real files, and one link to a directory made lmc refuse the whole snapshot."""
 
     def setUp(self):
         super().setUp()
@@ -98,8 +98,8 @@ class Links(Case):
         self.lmc("-d", "-o", "out", "hub.lmc")
         self.same("hub", "out")
         self.assertEqual(os.stat(self.path("out/m/blobs/1")).st_ino, os.stat(self.path("out/m/blobs/3")).st_ino)
-        self.assertLess(os.path.getsize(self.path("hub.lmc")), 9000)  # what both names have is stored once
-        self.lmc("-d", "-f", "-o", "out", "hub.lmc")  # in the place of what is the same
+        self.assertLess(os.path.getsize(self.path("hub.lmc")), 9000)  # the content of both names is stored once
+        self.lmc("-d", "-f", "-o", "out", "hub.lmc")  # over an equal directory
         self.lmc("-d", "-o", "piped", stdin=self.read("hub.lmc"))
         self.same("hub", "piped")
         os.mkdir(self.path("tar"))
@@ -111,7 +111,7 @@ class Links(Case):
         self.assertFalse(os.path.lexists(self.path("hub")))
 
     def test_links_to_devices(self):
-        """A link to /dev/null was one "to directories outside", or stored without a word."""
+        """They are stored as links, and named as what they are."""
         os.makedirs(self.path("d"))
         os.symlink("/dev/null", self.path("d/null"))
         for args in ((), ("--dereference",)):
@@ -128,7 +128,7 @@ class Links(Case):
         self.same("only", "out")
 
     def test_what_lies_outside(self):
-        """A snapshot holds the data of what it is made of: links to files elsewhere are stored as these."""
+        """A snapshot has all data of its source: links to files elsewhere are stored as these files."""
         os.symlink("../outside", self.path("hub/file"))
         os.mkdir(self.path("elsewhere"))
         self.write("elsewhere/x", b"x")
@@ -141,7 +141,7 @@ class Links(Case):
         self.lmc("-f", "--no-dereference", "hub")
         self.lmc("-d", "-o", "kept", "hub.lmc")
         self.same("hub", "kept")
-        self.lmc("hub/m/snapshots/a", "-o", "a.lmc")  # as huggingface_hub gives it
+        self.lmc("hub/m/snapshots/a", "-o", "a.lmc")  # the path that huggingface_hub returns
         self.lmc("-d", "-o", "a", "a.lmc")
         self.assertEqual(self.read("a/model.safetensors"), self.read("hub/m/blobs/1"))
 
@@ -173,7 +173,7 @@ class Links(Case):
         self.refuses("apply", "next.lmc", "hub", code=1, says="m/dangling: is a link that next.lmc does not have")
         self.lmc("apply", "-f", "next.lmc", "hub")
         self.same("next", "hub")
-        os.unlink(self.path("next/m/new"))  # nothing but a link
+        os.unlink(self.path("next/m/new"))  # only a link
         self.lmc("-f", "--base", "hub", "next")
         self.refuses("apply", "next.lmc", "hub", code=1, says="m/new: is a link that next.lmc does not have")
         self.lmc("apply", "-f", "next.lmc", "hub", says="holds the files that next.lmc restores already; 1 link was changed")
@@ -181,7 +181,7 @@ class Links(Case):
         self.lmc("apply", "next.lmc", "hub", says="holds what next.lmc restores already")
 
     def test_cat_follows_links(self):
-        """-dc of a link that leads to nothing wrote nothing, with the code 0; cat knew no links at all."""
+        """-dc of a link to nowhere wrote nothing, with exit code 0; cat knew no links at all."""
         os.symlink("/dev/null", self.path("hub/null"))
         os.symlink("there", self.path("hub/back"))
         os.symlink("back", self.path("hub/there"))
@@ -236,7 +236,7 @@ class Links(Case):
 
 
 class Parts(Case):
-    """No single file came out of a snapshot of a directory."""
+    """A single file could not be restored from a snapshot of a directory."""
 
     def setUp(self):
         super().setUp()
@@ -267,20 +267,20 @@ class Parts(Case):
         self.refuses("-d", "single.lmc", "config.json", code=1, says="holds one file and no directory")
 
     def test_not_through_links(self):
-        """What an earlier snapshot has left in the directory must not lead out of it."""
+        """Links that an earlier snapshot has left in the directory must not lead out of it."""
         os.rename(self.path("hf"), self.path("whole"))
         os.makedirs(self.path("outer"))
         os.makedirs(self.path("hf"))
         os.symlink("../outer", self.path("hf/sub"))
         os.symlink("../outer/config.json", self.path("hf/config.json"))
         self.lmc("-d", "-f", "hf.lmc", "sub/y.txt", code=1, says="nothing is restored below it")
-        self.lmc("-d", "-f", "hf.lmc", "config.json")  # the link goes, not what it names
+        self.lmc("-d", "-f", "hf.lmc", "config.json")  # the link is removed, not its target
         self.assertEqual(os.listdir(self.path("outer")), [])
         self.assertEqual(self.read("hf/config.json"), b'{"a": 1}')
 
     def test_after_an_error(self):
         """The files written so far stayed, and the same command, run again, said that they exist already."""
-        def full():  # no file of more bytes: config.json is written, zz.safetensors is not
+        def full():  # limits the size of files: config.json is written, zz.safetensors is not
             resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
         shutil.copy(self.path("hf/model.safetensors"), self.path("hf/zz.safetensors"))
         os.chmod(self.path("hf/sub"), 0o500)
@@ -317,7 +317,7 @@ class Parts(Case):
         self.lmc("-d", "-o", "out", "hf.lmc", "model.safetensors")
 
     def test_numpy(self):
-        """Bf16 as ml_dtypes writes it, or as float32."""
+        """Bf16 as ml_dtypes does it, or as float32."""
         data = self.lmc("cat", "--npy", "hf.lmc", "w").stdout
         self.assertIn(b"{'descr': '<V2', 'fortran_order': False, 'shape': (60, 1000), }", data[:128])
         self.assertEqual(data[128:], self.w)
@@ -352,7 +352,7 @@ class Parts(Case):
         header = json.loads(data[8:8 + n])
         self.assertEqual({k: v["dtype"] for k, v in header.items() if k != "__metadata__"}, {"w": "F32", "i": "I32"})
         self.write("x.safetensors", data)
-        self.lmc("x.safetensors")  # which its own reader takes
+        self.lmc("x.safetensors")  # its own reader accepts it
         self.assertEqual(len(self.listing("x.safetensors.lmc")["files"][0]["tensors"]), 2)
         for args, says in ((("w", "nothing"), "has no tensor 'nothing'"),):
             self.refuses("cat", "--safetensors", "hf.lmc", *args, code=1, says=says)
@@ -368,7 +368,7 @@ class Parts(Case):
         self.assertEqual(self.lmc("-d", stdin=self.read("hf.lmc")).stdout, data)
 
     def test_what_a_part_gets_where_the_snapshot_says_nothing(self):
-        """Of files without a mode parts became readable by all, though their snapshot was private."""
+        """Parts of files without a mode are as private as their snapshot."""
         self.write("s.lmc", hostile.many_files(2, b"f%06d"))
         os.chmod(self.path("s.lmc"), 0o600)
         self.lmc("-d", "s.lmc", "f*", "-o", "out")
@@ -393,7 +393,7 @@ class Parts(Case):
 
 
 class Small(Case):
-    """Many small files and tensors; tensors whose names got another prefix; bases that are of no use."""
+    """Many small files and tensors; tensors whose names got another prefix; useless bases."""
 
     def small_files(self, name, n=300):
         text = b" ".join(b"%d lines of text" % (i * 7919 % 10007) for i in range(30000))
@@ -402,7 +402,7 @@ class Small(Case):
         return b"".join(data for _, data in sorted(self.snapshot(name).items()) if data)
 
     def test_small_files_take_their_content(self):
-        """300 files of 1 KB: no more than their bytes at the level of one file, plus 120 bytes each."""
+        """300 files of 1 KB take at most as much as one file with all their bytes, plus 120 bytes each."""
         one = self.small_files("many")
         os.makedirs(self.path("many/empty/directory"))
         self.write("many/nothing", b"")
@@ -423,13 +423,13 @@ class Small(Case):
         self.assertTrue({k: v for k, v in self.snapshot("saved/whole").items() if v} == {k: v for k, v in want.items() if v})
 
     def test_deltas_of_small_files(self):
-        """Beside large files, those that stay where they are can be overwritten in place; once one grew, or if there is hardly
-        anything else, all share blocks, and are found by path as before."""
+        """Among large files, small ones whose places do not change can be overwritten in place. If one grew, or if there is hardly anything else, all
+        share blocks, and are found by path."""
         self.small_files("old", 40)
         shutil.copytree(self.path("old"), self.path("new"))
         self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt")[:-1] + b"!")
         self.lmc("--base", "old", "new")
-        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 100 + 700)  # 282 each, when each had a block of its own
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 100 + 700)  # 282 each if each had a block of its own
         self.restores("new.lmc", self.snapshot("new"), "--base", "old")
         subprocess.run([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), "--base", self.path("old"), self.path("new.lmc"),
                         self.path("decoded")], check=True)
@@ -489,7 +489,7 @@ class Small(Case):
         self.lmc("--base", "old.st", "others", says="nothing of it was found in the base old.st")
 
     def test_small_files_as_the_page_says(self):
-        """It said 250 bytes for each file, and 45 for a tensor."""
+        """The page said 250 bytes for each file, and 45 for a tensor."""
         with open(os.path.join(os.path.dirname(LMC), "../docs/format.md"), encoding="utf-8") as f:
             said = re.search(r"A file of one byte takes (\d+) bytes\. In a directory, a file takes (\d+) bytes more than its content, or (\d+) to (\d+) "
                              r"if there are 24 or more files \(with names of a few letters\)\. A small tensor takes some (\d+) bytes", " ".join(f.read().split()))
@@ -510,16 +510,16 @@ class Small(Case):
         self.assertAlmostEqual(grown[24] / 24, most, delta=3)
         whole = safetensors([("layer.%d.weight" % i, "F32", [100], random.Random(i).randbytes(400)) for i in range(1000)])
         n = int.from_bytes(whole[:8], "little")
-        usual = json.dumps(json.loads(whole[8:8 + n]), separators=(",", ":")).encode()  # as the package of that name writes it
+        usual = json.dumps(json.loads(whole[8:8 + n]), separators=(",", ":")).encode()  # as the package safetensors writes it
         self.write("t.safetensors", len(usual).to_bytes(8, "little") + usual + whole[8 + n:])
         self.assertAlmostEqual(size("t.safetensors") / 1000 - 400, tensor, delta=15)
 
 
 class MoreLinks(Case):
-    """Hard links, and what links lead to."""
+    """Hard links, and the targets of links."""
 
     def test_what_links_lead_to_is_restored_with_them(self):
-        """A file of the hub's cache came out as a link to nowhere; --dereference was passed over."""
+        """A file of the hub's cache does not come out as a link to nowhere, and --dereference counts."""
         self.write("hub/blobs/1", b"one")
         self.write("hub/blobs/2", b"two")
         os.makedirs(self.path("hub/snapshots/a/sub"))
@@ -549,7 +549,7 @@ class MoreLinks(Case):
         self.refuses("-d", "--dereference", "-o", "whole", "hub.lmc", code=2, says="--dereference is for compressing")
 
     def test_hard_links_in_a_stream_of_tar(self):
-        """Each name had all of the bytes."""
+        """One name has the bytes, and the others are links to it."""
         data = os.urandom(300000)
         self.write("d/b.bin", data)
         self.write("d/config.json", b"{}")
@@ -566,12 +566,12 @@ class MoreLinks(Case):
         self.assertEqual({f: os.stat(self.path("out/" + f)).st_nlink for f in self.tree("out") if os.path.isfile(self.path("out/" + f))},
                          {"a.bin": 3, "b.bin": 3, "sub/c.bin": 3, "again.json": 2, "config.json": 2})
         self.assertEqual(self.lmc("-dc", stdin=self.read("d.lmc")).stdout, stream)
-        piped = self.lmc("-dc", stdin=self.lmc("-c", "d").stdout).stdout  # without twins: nobody knows the links before the end
+        piped = self.lmc("-dc", stdin=self.lmc("-c", "d").stdout).stdout  # without twins: the links are not known before the end
         with tarfile.open(fileobj=io.BytesIO(piped)) as t:
             self.assertEqual(t.extractfile("sub/c.bin").read(), data)
 
     def test_hard_links_and_copies_are_stored_once(self):
-        """Files that are not tensors were stored once for each name, and chosen ones came back as copies."""
+        """Also files that are not tensors; and chosen ones come back as links."""
         data = os.urandom(400000)
         for name in ("d/a.bin", "d/copy", "d/z/small"):
             self.write(name, data if name != "d/z/small" else data[:1000])
@@ -580,7 +580,7 @@ class MoreLinks(Case):
             os.link(self.path("d/" + old), self.path("d/" + new))
 
         def names(where):
-            """Those that are one file."""
+            """Groups of names that are one file."""
             files = {}
             for f in self.tree(where):
                 if os.path.isfile(self.path(where + "/" + f)):
@@ -604,7 +604,7 @@ class MoreLinks(Case):
         shutil.copytree(self.path("d"), self.path("e"))  # without links
         for name in ("a.bin", "b.bin", "z/c.bin"):
             self.write("e/" + name, bytes(changed))
-        self.lmc("--base", "d", "e")  # one of the three against the base, the others by it
+        self.lmc("--base", "d", "e")  # one of the three against the base, the others as its twins
         self.assertLess(os.path.getsize(self.path("e.lmc")), 6000)
         self.restores("e.lmc", self.snapshot("e"))
         self.lmc("-f", "--no-twins", "d")
@@ -626,7 +626,7 @@ class MoreLinks(Case):
 
 
 class Kept(Case):
-    """What a snapshot of a directory keeps, and what --rm takes away."""
+    """What a snapshot of a directory keeps, and what is lost by --rm."""
 
     ACL = struct.pack("<IHHIHHIHHIHHIHHI", 2, 1, 6, 2**32 - 1, 2, 4, 1000, 4, 4, 2**32 - 1, 16, 4, 2**32 - 1, 32, 0, 2**32 - 1)
 
@@ -638,14 +638,14 @@ class Kept(Case):
             self.skipTest("no extended attributes here")
 
     def lost(self, *args, **more):
-        """What --rm says that it takes away, as a dictionary, and of which file first."""
+        """What is lost by --rm, as its message says: a dictionary, and the first file."""
         text = self.lmc(*args, says="", **more).stderr.decode()
         found = re.search(r"is removed, and so is what a snapshot does not keep: ([^;\n]*)(?:; the first is (.*))?\n", text)
         self.assertEqual(text.count("\n"), 1 if found else 0, text)
         return found and ({k: int(n) for k, n in re.findall(r"([a-z, ]+) \((\d+) files?\)(?:, )?", found.group(1))}, found.group(2))
 
     def test_what_rm_takes_away(self):
-        """Owner, extended attributes, ACLs, setuid and setgid bits went without a word."""
+        """Owner, extended attributes, ACLs, setuid and setgid bits were lost without a message."""
         def make():
             shutil.rmtree(self.path("d"), ignore_errors=True)
             self.write("d/f", b"hello" * 100, 0o4750)
@@ -665,10 +665,10 @@ class Kept(Case):
         os.chmod(self.path("d"), 0o2755)
         self.assertEqual(self.lost("--rm", "-f", "d"), ({"setuid, setgid or sticky bit": 2, "extended attributes": 2, "access control list": 1}, "d"))
         self.lmc("-d", "d.lmc")
-        self.assertIsNone(self.lost("--rm", "-f", "d"))  # what is lost once
+        self.assertIsNone(self.lost("--rm", "-f", "d"))  # what was lost already
         self.lmc("-d", "d.lmc")
         self.attach("d/g", "user.note", b"x")
-        self.lmc("-f", "d")  # without --rm nothing is
+        self.lmc("-f", "d")  # without --rm nothing is lost
         self.lmc("-q", "--rm", "-f", "d")
         self.lmc("-d", "d.lmc")
         self.attach("d/f", "user.note", b"x")
@@ -679,7 +679,7 @@ class Kept(Case):
         self.assertEqual(self.tree(), ["d.lmc", "s", "s/.lock", "s/d.lmc", "s/h.lmc", "s/series.json"])
 
     def test_owners(self):
-        """As root: what belongs to others. As another user: what root has left; he is told of what he cannot keep, of files, too."""
+        """As root: files of others. As another user: files that root has left; a message says what he cannot keep, also of files."""
         if os.geteuid() != 0:
             self.skipTest("only root can give files to others")
         me = {"user": 1234, "group": 1234, "extra_groups": []}
@@ -689,7 +689,7 @@ class Kept(Case):
         self.assertEqual(self.lost("--rm", "d"), ({"owner or group": 1}, "d/f"))
         self.lmc("-d", "d.lmc")
         os.chown(self.path("d/f"), 1234, 1234)
-        self.assertIsNone(self.lost("--rm", "d/f"))  # a file gives its owner to the snapshot
+        self.assertIsNone(self.lost("--rm", "d/f"))  # the snapshot gets the file's owner
         self.lmc("-d", "--rm", "d/f.lmc")
         self.assertEqual(os.stat(self.path("d/f")).st_uid, 1234)
         if subprocess.run([LMC, "--version"], capture_output=True, **me).returncode:
@@ -697,10 +697,10 @@ class Kept(Case):
         for name in ("", "d"):
             os.chown(self.path(name), 1234, 1234)
         self.assertEqual(self.lost("--rm", "d/g", **me), ({"owner or group": 1}, None))
-        os.chown(self.path("d/f"), 1234, 777)  # a group that he is not in
+        os.chown(self.path("d/f"), 1234, 777)  # a group without this user
         self.assertEqual(self.lost("--rm", "-f", "d", **me), ({"owner or group": 1}, "d/f"))
         self.lmc("-d", "d.lmc", **me)
-        os.chown(self.path("d/f"), 1234, 777)  # now the directory that all is in gives its group
+        os.chown(self.path("d/f"), 1234, 777)  # now the group comes from the directory above
         for name in ("d", "d/g.lmc"):
             os.chown(self.path(name), 1234, 777)
         os.chown(self.path(""), 1234, 777)
@@ -710,7 +710,7 @@ class Kept(Case):
         self.assertEqual([os.stat(self.path(n)).st_gid for n in ("d", "d/f")], [777, 777])
 
     def test_setgid_of_directories(self):
-        """A shared tree lost its group below each restored directory: setgid and sticky come back, of directories only."""
+        """A shared tree lost its group below each restored directory. Now setgid and sticky bits are restored, for directories only."""
         data = bf16(20000)
         self.write("d/sub/f", data, 0o6755)
         self.write("d/empty/f", b"")
@@ -735,14 +735,14 @@ class Kept(Case):
         self.write("d/new", b"another layout")
         self.lmc("--base", "next.lmc", "-o", "last.lmc", "d")
         self.lmc("apply", "last.lmc", "whole")
-        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # was 0750
+        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # with the bit of set-group-ID
         os.mkdir(self.path("shared"))
         os.chmod(self.path("shared"), 0o2755)
         self.lmc("-d", "-o", "shared/d", "d.lmc")
-        self.assertTrue(os.stat(self.path("shared/d")).st_mode & 0o2000)  # as of each directory that is made there
+        self.assertTrue(os.stat(self.path("shared/d")).st_mode & 0o2000)  # as for each directory that is made there
 
     def test_links_that_become_files(self):
-        """With --rm the link is gone for good, and only -v said so."""
+        """With --rm the link is lost for ever, and only -v said so."""
         self.write("elsewhere", b"hello" * 100)
         for args in (("--rm", "d"), ("series", "s", "add", "--rm", "d")):
             os.makedirs(self.path("d"))
@@ -760,12 +760,12 @@ class Kept(Case):
         self.lmc("-f", "-q", "--rm", "d")
 
     def test_all_unreadable_files_are_named(self):
-        """Of a directory with several files that cannot be read one was named at a time."""
+        """Of a directory with several files that cannot be read all are named at once."""
         for k in range(30):
             self.write("d/%02d" % k, b"hello", 0 if k % 3 else 0o644)
         self.write("d/closed/f", b"hello")
         kind = {}
-        if os.geteuid() == 0:  # whom modes do not stop
+        if os.geteuid() == 0:  # modes do not stop root
             kind = {"user": 1234, "group": 1234, "extra_groups": []}
             if subprocess.run([LMC, "--version"], capture_output=True, **kind).returncode:
                 self.skipTest("the command is where others cannot run it")

@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
-"""Faults: every call of the command that the system can refuse fails in turn, or the command is killed there, or the power is cut.
+"""Faults: every call of the command that the system can refuse fails in turn, or the command is killed at it, or the power is cut.
 
-Usage: test_faults.py [--long] [--sanitize] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_faults.py [--long] [--sanitize] [-v] [NAME...]      like test_command.py, whose helpers it uses
 
---sanitize: of a build of the command under ASan and UBSan, made for that: what is freed twice or used after an error shows.
+--sanitize: with a build of the command under ASan and UBSan, which finds memory that is freed twice or used after an error.
 
-A scenario is a command and what stands in its directory before. It runs once undisturbed: that gives the new state, and the list
-of its calls (tests/faults.c numbers them). Then it runs again for each of them and each way in which that can go wrong. What
-must hold, whatever happens:
+A scenario is a command and the state of its directory before it. It runs once undisturbed, which gives the new state and the list of its calls
+(tests/faults.c numbers them). Then it runs again for each call and each way in which that can fail. This must always hold:
 
-  - the directory is in the old state or in the new one, byte for byte, or in one between of which the scenario says what it is
-  - exit code 0 says that it is the new one; any other comes with a text; nobody crashes
-  - an error leaves no temporary file; a kill may, and the same command, given again, makes the new state all the same
+  - the directory is in the old state or in the new one, byte for byte, or in an intermediate one that the scenario allows
+  - exit code 0 means the new state; any other code comes with a message; nothing crashes
+  - an error leaves no temporary file; a kill may, and then the same command, run again, makes the new state
 
-For power cuts the calls that change the disk are replayed on a model of it, which forgets and disorders what no fsync has made
-safe: see Disk. Without --long, each n-th of the runs is done, others in each scenario. Needs Linux, glibc and a C compiler.
-SPDX-License-Identifier: MIT
+For power cuts the calls that change the disk are replayed on a model of it, which loses and reorders what no fsync has made safe: see Disk. Without
+--long, only each n-th run is done, different ones in each scenario. Needs Linux, glibc and a C compiler. SPDX-License-Identifier: MIT
 """
 import collections
 import copy
@@ -46,19 +44,19 @@ open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 pwrit
 OLD_TIME = 10 ** 18  # in 2001, in ns
 TEMPORARY = re.compile(r"^\.lmc-[A-Za-z0-9]{6}$")
 
-# what can happen to a call of each kind; to those that change the disk, also CUTS
+# what can happen to a call of each kind; CUTS, too, to calls that change the disk
 HOWS = {"alloc": ("fail", "memory"), "open": ("fail", "gone"), "look": ("fail", "gone"), "read": ("fail", "eintr", "short", "end", "gone"),
         "write": ("fail", "eintr", "short", "full", "gone", "tear"), "sync": ("fail", "gone"), "name": ("fail", "gone"),
         "attribute": ("fail", "gone"), "close": ("fail", "gone"), "lock": ("fail", "gone"), "thread": ("fail",)}
 CUTS = ("kill", "after")
-EVERY = {"alloc": 150, "gone": 17}  # without --long, of those one in so many is done; of others one in
+EVERY = {"alloc": 150, "gone": 17}  # without --long, one in so many of these is done; of others one in
 EVERY_OTHER = 7
 
 # ---- data ----
 
 
 def changed(data, seed):
-    """A step later: some elements differ a little."""
+    """The next step: some elements differ a little."""
     rng, data = random.Random(seed), bytearray(data)
     for _ in range(len(data) // 50):
         data[rng.randrange(len(data) // 4) * 4] ^= rng.randrange(1, 4)
@@ -66,7 +64,7 @@ def changed(data, seed):
 
 
 def model(k, n=1500):
-    """A file, k steps along."""
+    """A file after k steps."""
     a, b = bf16(n, 1), bf16(n // 2, 2)
     for i in range(k):
         a, b = changed(a, i), changed(b, i)
@@ -82,14 +80,14 @@ def tree(k):
 
 
 class Result:
-    """What a run has left."""
+    """The result of a run."""
 
     def __init__(self, code, text, output):
         self.code, self.text, self.output = code, text, output
 
 
 class Place:
-    """A directory in which commands run, and whose state can be taken and put back: {path: (kind, mode, time, content)}."""
+    """A directory in which commands run, and whose state can be saved and restored: {path: (kind, mode, time, content)}."""
 
     def __init__(self):
         where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -151,7 +149,7 @@ class Place:
             os.chmod(self.path(path), stat.S_IMODE(state[path][1]))
 
     def run(self, args, stdin=None, number=0, how="", data=False, logs=False, lmc=LMC, named=False, unlinked=False):
-        env = dict(os.environ, MALLOC_PERTURB_="165", ASAN_OPTIONS="detect_leaks=0")  # who runs out of memory leaves at once
+        env = dict(os.environ, MALLOC_PERTURB_="165", ASAN_OPTIONS="detect_leaks=0")  # without memory the process ends at once
         if number or logs:
             if os.path.exists(self.log):
                 os.unlink(self.log)
@@ -175,7 +173,7 @@ class Place:
 
 
 def without_temporaries(state):
-    """*state, temporary files and what lies below them."""
+    """*state, temporary files and all below them."""
     rest, left = {}, {}
     for path, entry in state.items():
         ours = any(TEMPORARY.match(part) or part == ".lmc-recode" for part in path.split("/"))
@@ -184,7 +182,7 @@ def without_temporaries(state):
 
 
 def normal(state):
-    """A state as it is compared: the list of a series tells the time."""
+    """A state for comparisons: without the times in the list of a series."""
     def entry(path, e):
         kind, mode, time, content = e
         if path.endswith("series.json"):
@@ -193,7 +191,7 @@ def normal(state):
     return {path: entry(path, e) for path, e in state.items() if not path.endswith((".lock", ".json.old"))}
 
 
-# ---- states that are neither old nor new, and right all the same: functions of (scenario, state) that return a complaint or None ----
+# ---- correct states that are neither old nor new: functions of (scenario, state) that return a complaint or None ----
 
 
 def none_between(scenario, state):
@@ -201,7 +199,7 @@ def none_between(scenario, state):
 
 
 def between(scenario, state):
-    """All that is new is there, and some of what is to be removed is left."""
+    """All new files are there, and some that must be removed are left."""
     for path, entry in scenario.new.items():
         if state.get(path) != entry:
             return "%s is not there, or not as it should be, and something else is gone" % path
@@ -211,13 +209,13 @@ def between(scenario, state):
 
 
 def half_applied(scenario, state):
-    """To be resumed: that this succeeds is tested with any state. Or the first of several deltas is applied."""
+    """To be resumed: every state is tested for that. Or the first of several deltas is applied."""
     if ".t.lmc-apply" not in state and state["t"][3] != NEXT:
         return "half applied, and no side file"
 
 
 def parts_of(scenario, state):
-    """After a kill, without memory, or when the disk is gone, each file may have come or not; after an error, nothing has."""
+    """After a kill, without memory, or if the disk is gone, each file may be old or new; after an error, all are old."""
     return each_old_or_new(scenario, state) if scenario.is_cut else "is not as before, nor new"
 
 
@@ -228,7 +226,7 @@ def each_old_or_new(scenario, state):
 
 
 def series_between(scenario, state):
-    """What was kept is kept and restores; the source is there unless the snapshot counts. That the list is right, verify tells."""
+    """Snapshots that were kept are kept and can be restored; the source is there unless its snapshot is in the list. verify checks the list."""
     if "s/series.json" in state or "s/series.json" in scenario.old:
         p = scenario.place.run(["series", "s", "verify"])
         if p.code:
@@ -243,7 +241,7 @@ def series_between(scenario, state):
             return "%s has changed" % path
 
 
-# ---- results that are right, though not those of an undisturbed run: functions of (scenario, state, result) ----
+# ---- correct results other than those of an undisturbed run: functions of (scenario, state, result) ----
 
 
 def no_other(scenario, state, p):
@@ -251,14 +249,14 @@ def no_other(scenario, state, p):
 
 
 def same_list(scenario, state, p):
-    """A base that could not be read is left alone, and that is said: the snapshot is an anchor then. The list tells what it restores."""
+    """A base that could not be read is not used, and a message says so: the snapshot is then an anchor. The list says what it restores."""
     def no_snapshots(state):
         return {path: e for path, e in state.items() if not path.endswith(".lmc")}
     return no_snapshots(state) == no_snapshots(scenario.new) and p.text and scenario.place.run(["series", "s", "verify"]).code == 0
 
 
 def without_the_old_list(scenario, state, p):
-    """The old list of a series could not be read, and that is said: what it alone told is lost."""
+    """The old list of a series could not be read, and a message says so: facts that only the list had are lost."""
     def others(state):
         return {path: e for path, e in state.items() if path != "s/series.json"}
     return others(state) == others(scenario.new) and "cannot be read" in p.text and scenario.place.run(["series", "s", "verify"]).code == 0
@@ -272,7 +270,7 @@ def tells_of_damage(scenario, state, p):
 
 
 class Node:
-    """A file or a directory of the model. entries: names as every process sees them; content: of a file, likewise."""
+    """A file or a directory of the model. entries and content: as every process sees them now."""
 
     def __init__(self, is_directory, content=b""):
         self.is_directory, self.entries = is_directory, {}
@@ -291,7 +289,7 @@ class Node:
         self.safe, self.pending = bytes(self.content), []
 
     def after_cut(self, how, rng):
-        """What may be found of it: of the writes since the last sync each sector may be there or not, or be zero where the file grew."""
+        """A possible content after a cut: each sector that was written since the last sync may be new or old, or zero where the file grew."""
         if not self.pending or how == "all":
             return bytes(self.content)
         if how == "none":
@@ -305,7 +303,7 @@ class Node:
                 file.resize(data) if offset is None else file.write(offset, data)
             return bytes(file.content)
         out = bytearray(self.safe[:len(self.content)])
-        out.extend(bytes(len(self.content) - len(out)))  # the size is there, the data is not
+        out.extend(bytes(len(self.content) - len(out)))  # the size was kept, the data was not
         if how == "sectors":
             for at in range(0, len(out), 512):
                 if rng.random() < 0.5:
@@ -314,9 +312,9 @@ class Node:
 
 
 class Disk:
-    """Replays the calls of a run on a model of a file system that promises no more than POSIX does: fsync of a file makes its data
-    safe, fsync of a directory what was done to its names. Until then each of these may be lost, whatever else is kept, in
-    particular the data of a file whose rename is there. A rename is done or not, never half."""
+    """Replays the calls of a run on a model of a file system that promises no more than POSIX does: fsync of a file makes its data safe, fsync of a
+    directory the changes of its names. Until then each of these may be lost while others are kept; in particular, the data of a renamed file. A
+    rename is done or not, never half."""
 
     def __init__(self, state, root):
         self.root, self.top = root, Node(True)
@@ -330,7 +328,7 @@ class Disk:
             self.kept[directory, name] = node
 
     def relative(self, path):
-        """The path below the top; None: it lies elsewhere."""
+        """The path below the top; None: it is elsewhere."""
         path = os.path.relpath(os.path.normpath(os.path.join(self.root, path)), self.root)
         return None if path.split("/")[0] == ".." else "" if path == "." else path
 
@@ -344,7 +342,7 @@ class Disk:
         return self.find(os.path.dirname(path)), os.path.basename(path)
 
     def change(self, *changes):
-        """One step: each of the names (path) is that node from now on, or nothing."""
+        """One step: from now on each path is that node, or nothing."""
         names = [(*self.find_parent(path), node) for path, node in changes]
         for directory, name, node in names:
             directory.entries[name] = node
@@ -367,7 +365,7 @@ class Disk:
             kept[directory, name] = node
 
     def replay(self, line):
-        """Whether the call has changed anything."""
+        """Replays a call; returns whether it has changed anything."""
         _, kind, name, result, *args = line.split(" ")
         if int(result) < 0:
             return False
@@ -389,7 +387,7 @@ class Disk:
         if name in ("mkdir", "mkdtemp"):
             self.create(self.relative(args[0]), True)
         elif name in ("rename", "exchange", "link"):
-            if args[0].startswith("/proc/self/fd/"):  # it gets one
+            if args[0].startswith("/proc/self/fd/"):  # it gets a name
                 self.change((self.relative(args[1]), self.fds[int(args[0].split("/")[-1])]))
                 return True
             old, new = map(self.relative, args)
@@ -423,7 +421,7 @@ class Disk:
         return True
 
     def state(self, steps, how, rng):
-        """What a cut leaves if of the pending steps these are kept, and of pending data that: a state without modes and times."""
+        """The state after a cut that keeps these pending steps, and pending data as `how` says; without modes and times."""
         kept, state = dict(self.kept), {}
         for names in steps:
             self.keep(kept, names)
@@ -459,7 +457,7 @@ class Disk:
 
 
 class Scenario:
-    """make(place): the old state. args: the command, run with -T1. again: what makes the new state of any that is left.
+    """make(place): the old state. args: the command, run with -T1. again: the command that makes the new state from any state that is left.
     named: the system has no files without a name."""
 
     def __init__(self, name, make, args, again=None, stdin=None, between=none_between, other=no_other, lmc=LMC, named=False):
@@ -469,7 +467,7 @@ class Scenario:
         self.changes = not name.endswith(READERS)
 
     def prepare(self, place, data=False, threads=1):
-        """Runs it undisturbed; self.calls: (number, kind, name, changes the disk)."""
+        """Runs the scenario undisturbed; self.calls: (number, kind, name, changes the disk)."""
         self.place, self.threads = place, ["-T%d" % threads]
         place.put({})
         self.make(place)
@@ -499,7 +497,7 @@ class Scenario:
         return self.place.run([*args[:words], *self.threads, *args[words:]], stdin=self.stdin, lmc=self.lmc, named=self.named, **more)
 
     def judge(self, how, kind, p):
-        """What is wrong after a run; None: nothing."""
+        """Judges a run: a complaint, or None."""
         whole = self.place.take()
         rest, left = without_temporaries(whole)
         state = normal(rest)
@@ -518,27 +516,27 @@ class Scenario:
             side = self.old.keys() ^ state.keys()
             if how != "gone" and "half applied" not in p.text and side == {".t.lmc-apply"} and all(state.get(path) == entry for path, entry in self.old.items()):
                 return "leaves a side file, though nothing has begun"
-        said = p.text + " .lmc-recode"  # which the next command that changes the series removes
+        said = p.text + " .lmc-recode"  # the next command that changes the series removes it
         if not killed and any(os.path.basename(path) not in said for path in left if os.path.dirname(path) not in left):
             return "leaves %s, and does not say so" % sorted(left)
         return self.judge_state(state, left, whole)
 
     def judge_state(self, state, left, whole):
-        """Is it right, and can it be gone on from?"""
+        """Is the state correct, and can the command be run again from it?"""
         if state not in (self.old, self.new):
             complaint = self.may_be(self, state)
             if complaint:
                 return complaint
         if state == self.new or (state == self.old and not left):
             return None
-        left = sorted(left.values(), key=repr) if LONG else len(left)  # of which nothing is read again
+        left = sorted(left.values(), key=repr) if LONG else len(left)  # their content is not read again
         key = hashlib.sha256(repr((sorted(state.items()), left)).encode()).digest()
         if key not in self.done_again:
             self.done_again[key] = self.judge_again(whole)
         return self.done_again[key]
 
     def state_of(self, contents):
-        """As the runner takes it. A file that is as it was has its mode and time."""
+        """A state in the runner's form. Unchanged files have their modes and times."""
         state = {}
         for path, c in contents.items():
             known = [s[path] for s in (self.whole_old, self.new_whole) if path in s and s[path][3] == c]
@@ -546,7 +544,7 @@ class Scenario:
         return state
 
     def judge_cut(self, contents):
-        """What is wrong after a power cut; of modes and times nothing is known."""
+        """Judges a power cut, without modes and times: a complaint, or None."""
         view = copy.copy(self)
         view.old, view.new, view.is_cut = plain(self.old), plain(self.new), True
         whole = self.state_of(contents)
@@ -559,7 +557,7 @@ class Scenario:
 
     def judge_again(self, whole):
         if self.may_be == between and any(path not in whole for path in self.old):
-            return None  # all that is new is there; what is left of the source, the user removes
+            return None  # all new files are there; the user removes the rest of the source
         self.place.put(whole)
         p = self.run(self.again)
         if p.code != 0:
@@ -574,7 +572,7 @@ def plain(state):
 
 
 def normal_contents(state):
-    """Without mode and time: who goes on from a state of today makes one of today."""
+    """Without mode and time, which are new after another run."""
     return {path: entry[3] for path, entry in state.items()}
 
 
@@ -609,7 +607,7 @@ def packed(content, *args, base=None, **files):
 
 
 def deltas(old, *news):
-    """The target t, and d1, d2, ... that lead on from it."""
+    """The target t, and deltas d1, d2, ... from it."""
     def make(place):
         place.put_file("t", old)
         place.put_file("to", old)
@@ -623,7 +621,7 @@ def deltas(old, *news):
 
 
 def interrupted(make_target):
-    """An apply of d1 was killed amid its writes to the target."""
+    """An apply of d1 was killed while it wrote to the target."""
     def make(place):
         make_target(place)
         place.make_old()
@@ -638,7 +636,7 @@ def interrupted(make_target):
 
 
 def chain(place):
-    """s0, and deltas d1, d2, d3, each of what comes before."""
+    """s0, and deltas d1, d2, d3, each against the one before."""
     for k in range(4):
         place.put_file("s%d" % k, model(k))
         if k:
@@ -659,7 +657,7 @@ def series(n, *more, kind=tree):
 
 
 def moments(place):
-    """What --quant takes: an optimizer's moments."""
+    """Data for --quant: an optimizer's moments."""
     m = f32(16384, 8)
     v = struct.pack("<16384f", *(x * x * 0.1 + 1e-9 for x in struct.unpack("<16384f", m)))
     place.put_file("x/exp_avg.safetensors", safetensors([("w", "F32", [128, 128], m)]))
@@ -732,7 +730,7 @@ SCENARIOS = [
 
 # ---- the tests ----
 
-counts = collections.defaultdict(collections.Counter)  # of runs: counts[scenario][what happened to calls]
+counts = collections.defaultdict(collections.Counter)  # numbers of runs: counts[scenario][what happened to calls]
 calls = {}  # of a run
 cuts = {}  # moments, and states that differ
 
@@ -742,7 +740,7 @@ def is_old(path, made_of):
 
 
 def build():
-    """The shared object, and a command whose journals have small slots; why not, if they cannot be made."""
+    """Builds the shared object, and a command whose journals have small slots. Returns the reason if that fails."""
     os.makedirs(OUT, exist_ok=True)
     cc = os.environ.get("CC", "cc").split() if not SANITIZE else [next(filter(shutil.which, ("clang-19", "clang", "cc")))]
     flags = ["-std=c99", "-Wall", "-Wextra", "-I" + ROOT]
@@ -791,7 +789,7 @@ class EachCall(FaultCase):
         scenario.prepare(self.place)
         calls[scenario.name] = len(scenario.calls)
         points = [(call, how) for call in scenario.calls for how in HOWS[call[1]] + (CUTS if call[3] else ())]
-        if scenario.stdin:  # nobody can tell that a pipe has ended early
+        if scenario.stdin:  # an early end of a pipe cannot be noticed
             points = [p for p in points if p[1] != "end"]
         shift, complaints, n = zlib.crc32(scenario.name.encode()), [], collections.Counter()
         for call, how in points:
@@ -819,7 +817,7 @@ class Unnamed(FaultCase):
     """Outputs have no name until they are whole."""
 
     def test_nothing_is_left(self):
-        """Killed at any call, kill -9 leaves what was there before, or what comes out; with -f over a file also a temporary name."""
+        """kill -9 at any call leaves the old files or the output; with -f over a file also a temporary name."""
         for scenario in [s for s in SCENARIOS if s.name in ("compress", "compress_over", "restore", "restore_over", "compress_directory")]:
             is_over = scenario.name.endswith("_over")
             scenario.prepare(self.place)
@@ -835,7 +833,7 @@ class Unnamed(FaultCase):
                     self.assertLessEqual(len(left), is_over)
 
     def test_a_name_that_it_cannot_get(self):
-        """Where linking is refused at the end, nothing of the work is lost: a copy takes its place."""
+        """If linking is refused at the end, the work is not lost: the output is copied."""
         for scenario in [s for s in SCENARIOS if s.name in ("compress", "restore", "series_add")]:
             scenario.prepare(self.place)
             links = [number for number, _, name, _ in scenario.calls if name == "link"]
@@ -850,7 +848,7 @@ class Unnamed(FaultCase):
 
 
     def test_apply_where_links_are_refused(self):
-        """Its side file is a copy then. What is recorded goes there: killed, apply goes on."""
+        """Then its side file is a copy, and records go there: after a kill apply goes on."""
         for scenario in [s for s in SCENARIOS if s.name in ("apply", "apply_directory", "apply_two")]:
             scenario.prepare(self.place)
             self.place.put(scenario.whole_old)
@@ -868,7 +866,7 @@ class PowerCuts(FaultCase):
     """One scenario: the power is cut after each call that changes the disk."""
 
     def cut(self, scenario, without_sync=None):
-        """Complaints, and the number of moments and of states. without_sync: leaves out that one, to see that it matters."""
+        """Complaints, and the numbers of moments and of states. without_sync: the sync that is left out, to see that it matters."""
         disk = Disk(scenario.whole_old, self.place.dir)
         rng, seen, complaints, moments = random.Random(1), {}, [], 0
         for number, line in enumerate(scenario.log):
@@ -887,14 +885,14 @@ class PowerCuts(FaultCase):
         scenario.prepare(self.place, data=True)
         complaints, moments, n, disk = self.cut(scenario)
         cuts[scenario.name] = (moments, n)
-        # the model is right: without a cut it ends where the run did
+        # the model is right: without a cut it ends in the state of the run
         end = without_temporaries(scenario.state_of(disk.state(disk.pending, "all", None)))[0]
         self.assertEqual(set(end), set(scenario.new_whole))
         self.assertTrue(all(end[path][3] == scenario.new_whole[path][3] for path in end), "the model is wrong")
         self.complain(complaints, n)
 
     def matters(self, name, most):
-        """Without one of its syncs a scenario goes wrong; all but so many matter, which are there for what the model cannot do."""
+        """Without one of its syncs a scenario fails. At most `most` syncs do not matter: they are for faults that the model does not have."""
         scenario = next(s for s in SCENARIOS if s.name == name)
         scenario.prepare(self.place, data=True)
         syncs = [i for i, line in enumerate(scenario.log) if line.split(" ")[1] == "sync"]
@@ -914,7 +912,7 @@ for s in SCENARIOS:
 
 
 class Lies(FaultCase):
-    """The disk says that it has written, and has not: --rm reads again what it is about to rely on."""
+    """The disk reports success without writing: --rm reads again what it relies on."""
 
     def test_lost_writes(self):
         for name in ("compress_rm", "compress_directory_rm", "restore_rm", "restore_directory_rm", "series_add_rm"):
@@ -926,7 +924,7 @@ class Lies(FaultCase):
                     p = scenario.run(number=number, how="lost")
                     counts[name]["lost"] += 1
                     rest = normal(without_temporaries(self.place.take())[0])
-                    if p.code == 0:  # what was read again; the list of a series can be made anew
+                    if p.code == 0:  # the output was read again; the list of a series can be rebuilt
                         wrong = [path for path, entry in scenario.new.items() if rest.get(path) != entry and not path.endswith(".json")]
                         self.assertEqual(wrong, [], "%s: write %d" % (name, number))
                     else:
@@ -935,7 +933,7 @@ class Lies(FaultCase):
                                 self.assertEqual(rest.get(path), entry, "%s: %s has gone after write %d was lost" % (name, path, number))
 
     def test_they_are_seen(self):
-        """Without --rm nobody reads again: these tests would find a write that is lost."""
+        """Without --rm nothing is read again: so these tests can find a lost write."""
         scenario = next(s for s in SCENARIOS if s.name == "compress")
         scenario.prepare(self.place)
         number = [c[0] for c in scenario.calls if c[1] == "write"][-1]
@@ -944,7 +942,8 @@ class Lies(FaultCase):
 
 
 class Threads(FaultCase):
-    """With two threads calls come in no certain order: any of them, drawn at random, by a fixed seed; which call has that number is up to the threads."""
+    """With two threads calls come in no certain order: numbers are drawn at random, by a fixed seed; which call has that number depends on the
+    threads."""
 
     def test_random_calls(self):
         rng = random.Random(2026)
@@ -952,7 +951,7 @@ class Threads(FaultCase):
             scenario.prepare(self.place, threads=2)
             for _ in range(60 if LONG else 4):
                 number, kind, name, changes = rng.choice(scenario.calls)
-                # what fails from some call on, "gone" and "full", would with threads fail calls that only they make, too, such as for their stacks
+                # "gone" and "full" would also fail calls that only threads make, such as for their stacks
                 how = rng.choice([h for h in HOWS[kind] if h not in ("gone", "full", "tear")] + ["kill"])
                 self.place.put(scenario.whole_old)
                 p = scenario.run(number=number, how=how)
@@ -962,7 +961,7 @@ class Threads(FaultCase):
 
 
 class FullDisk(FaultCase):
-    """A file system of so many pages, which is really full."""
+    """A real file system with few pages, which becomes full."""
 
     def test_full_disk(self):
         names = ("compress", "compress_over", "compress_rm", "compress_directory", "restore_rm", "restore_directory", "restore_directory_over", "apply",
@@ -998,7 +997,7 @@ class FullDisk(FaultCase):
             return None
         scenario.place = there
         p = scenario.run()
-        scenario.place = self.place  # where there is room to look at it, and to go on from it
+        scenario.place = self.place  # where there is room to check it, and to run the command again
         self.place.put(there.take())
         self.assertIsNone(scenario.judge("full", None, p), scenario.name)
         if p.code:

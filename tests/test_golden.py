@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Files of an earlier day, decoded by what is here today.
+"""Files of earlier versions, decoded by this version.
 
 Usage: test_golden.py           decode all of tests/golden: by the command (file, pipe, check, slices), by spec/lmc_decode.py and by the
                                 decoders of PORTS, if set
-       test_golden.py --make    pack them anew with build/lmc, which a new format version needs; never to make this test pass
+       test_golden.py --make    pack them again with build/lmc, for a new format version; never to make this test pass
 
-manifest.json says of each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to.
-Those of "drafts" are of format 0.4 and of an earlier candidate of 1.0, whose magics were others: all must say that they do not know the version. --make leaves them as they are.
-LMC names the command (default build/lmc); PORTS: commands of other decoders, a line each, called as COMMAND {base} {in} {out} with
+manifest.json has for each: what it is, its bases (other golden files, nearest first), and the SHA-256 of every file that it restores to. "drafts" are
+of format 0.4 and of an earlier candidate of 1.0, with other magics: all decoders must refuse their version. --make does not change them. LMC names
+the command (default build/lmc); PORTS: commands of other decoders, a line each, called as COMMAND {base} {in} {out} with
 {base} being '-b FILE' for each base. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
 import hashlib, json, os, random, shutil, struct, subprocess, sys, tempfile
@@ -149,7 +149,7 @@ def make():
 # -- decoding --
 
 def digests(path):
-    """Of a file, or of every file and empty directory below a directory."""
+    """The digest of a file, or of every file and empty directory below a directory."""
     if not os.path.isdir(path):
         with open(path, "rb") as file:
             return {"": hashlib.sha256(file.read()).hexdigest()}
@@ -212,7 +212,7 @@ def main():
         for port in filter(None, os.environ.get("PORTS", "").split("\n")):
             words = [w for word in port.split() for w in ([path] if word == "{in}" else [out] if word == "{out}" else base_options("-b", bases) if word == "{base}" else [word])]
             restored("%s: %s" % (f["name"], port), words, content)
-        if bases:  # in place, over what its base restores to
+        if bases:  # in place, over the restored base
             if os.path.isdir(out): shutil.rmtree(out)
             elif os.path.lexists(out): os.unlink(out)
             below = os.path.join(GOLDEN, bases[0] + ".lmc")

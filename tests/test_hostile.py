@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of the command with files that ask for more than they are worth (hostile.py). Usage: test_hostile.py [--long] [-v] [NAME...]; see
-test_command.py.
+"""Tests of the command with small files that need much work (hostile.py). Usage: test_hostile.py [--long] [-v] [NAME...]; see test_command.py.
 
-Time is not measured but limited, in seconds of CPU: what these files cost where nothing bounds it is ten times that and more.
+Time is not measured but limited, in seconds of CPU. Without the command's own limits these files would cost ten times that and more.
 SPDX-License-Identifier: MIT
 """
 import fcntl
@@ -25,7 +24,7 @@ if LONG: sys.argv.remove("--long")
 
 
 def limit(seconds, stack=None, files=None):
-    """What is run before the command: limits of CPU time, stack and descriptors."""
+    """A function to run before the command: it limits CPU time, stack and descriptors."""
     def set_limits():
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         if stack: resource.setrlimit(resource.RLIMIT_STACK, (stack, stack))
@@ -58,7 +57,7 @@ class Hostile(Case):
 
 class Time(Hostile):
     def each_verb(self, name, code):
-        """All that read a snapshot; none but a restore to a file may do without decoding again."""
+        """All verbs that read a snapshot; only a restore to a file need not decode again."""
         for args in (("-T1", "-t"), ("-T1", "-d", "-c"), ("salvage", "-q", "-o", "s"), ("verify",), ("stats",), ("diff", "none.lmc"), ("rebase", "--onto", "none", "-o", "r")):
             said = self.call(*args, name, code=code if args[0] != "salvage" else None)[1]
             if code: self.assertTrue(b"exceeds a limit" in said or args[0] == "salvage", said)
@@ -69,9 +68,9 @@ class Time(Hostile):
         self.write("none.lmc", hostile.segments_of_one_byte(100, 1))
         self.write("own.lmc", hostile.segments_of_one_byte(40000, 2))
         self.each_verb("own.lmc", 0)
-        self.write("many.lmc", hostile.segments_of_one_byte(40000, 6))  # more than are kept: then there is an end
+        self.write("many.lmc", hostile.segments_of_one_byte(40000, 6))  # more than are kept: a limit ends it
         self.each_verb("many.lmc", 1)
-        self.call("-d", "-o", "restored", "many.lmc")  # from a file nothing is decoded again
+        self.call("-d", "-o", "restored", "many.lmc")  # bytes come from the restored file, so nothing is decoded again
         self.assertEqual(os.path.getsize(self.path("restored")), 6 * hostile.LARGEST + 40000)
 
     def test_predictions_by_turns(self):
@@ -89,7 +88,7 @@ class Time(Hostile):
         self.clear("o")
 
     def test_members_share_one_account(self):
-        """A verb that goes through the files or tensors asks for each; what is forgiven once must not be forgiven for each."""
+        """A verb that reads files or tensors one by one has one account for all: each alone is within the limit, but not all."""
         self.write("own.lmc", hostile.files_of_far_bytes(60, 5)[0])
         self.write("tensors.lmc", hostile.tensors_of_far_bytes(60, 5))
         for name, data in zip(("base.lmc", "delta.lmc"), hostile.files_of_far_bytes(60, 5, has_base=True)):
@@ -98,7 +97,7 @@ class Time(Hostile):
         self.refuse("rebase", "--onto", "none", "--base", "base.lmc", "-o", "o", "delta.lmc")
         self.refuse("fold", "--base", "base.lmc", "-o", "o", "delta.lmc")
         self.refuse("cat", "--safetensors", "-o", "o", "tensors.lmc", "t*")
-        self.write("few.lmc", hostile.tensors_of_far_bytes(60, 4))  # as many as are kept: each is decoded once
+        self.write("few.lmc", hostile.tensors_of_far_bytes(60, 4))  # as many blocks as are kept: each is decoded once
         self.call("cat", "--safetensors", "-o", "o", "few.lmc", "t*")
         self.clear("o")
         self.call("rebase", "--onto", "none", "-o", "o", "few.lmc")
@@ -110,20 +109,20 @@ class Time(Hostile):
         self.call("stats", "a.lmc")
 
     def test_directories(self):
-        """4 bytes a directory: 38,020 of them."""
+        """38,020 directories, of 4 bytes each."""
         self.write("deep.lmc", hostile.deep(20, 1900))
         said = self.call("-d", "-o", "out", "deep.lmc", code=1)[1]
         self.assertIn(b"--max-depth", said)
         said = self.call("-d", "--max-depth", "3000", "--max-files", "38019", "-o", "out", "deep.lmc", seconds=20, code=1)[1]
         self.assertIn(b"--max-files", said)
-        self.assertEqual(sorted(os.listdir(self.dir)), ["deep.lmc"])  # all of what was made is gone again
+        self.assertEqual(sorted(os.listdir(self.dir)), ["deep.lmc"])  # all output was removed again
         self.call("-d", "--max-depth", "3000", "--max-files", "38020", "-o", "out", "deep.lmc", seconds=20)
         n = subprocess.run("find out | wc -l", shell=True, cwd=self.dir, capture_output=True, text=True).stdout
         self.assertEqual(int(n), 38021)
         self.clear("out")
 
     def test_directories_of_parts(self):
-        """As many and as deep by a pattern, with and without entries of their own; nothing is looked up from the root."""
+        """As many and as deep by a pattern, with and without own entries; no path is looked up from the root."""
         self.write("deep.lmc", hostile.deep(20, 1900))
         said = self.call("-d", "-o", "out", "deep.lmc", "*", code=1)[1]
         self.assertIn(b"--max-depth", said)
@@ -161,7 +160,7 @@ class Time(Hostile):
             self.clear("out")
 
     def test_links_to_links(self):
-        """n links to a directory of n links are n * n files, in their place."""
+        """n links to a directory of n links stand for n * n files."""
         self.write("t/f", b"x")
         for directory, target in ("t/q", "../d"), ("t/d", "../f"):
             os.mkdir(self.path(directory))
@@ -179,7 +178,7 @@ class Time(Hostile):
         self.call("-d", "--max-files", "520", "-o", "links", "t.lmc", "*")
 
     def test_links_to_directories(self):
-        """Two links in each of 40 directories are 2^39 ways to the file: what is taken from a directory is bounded."""
+        """Two links in each of 40 directories are 2^39 ways to the file: the number of files from a directory is limited."""
         for i in range(40): os.makedirs(self.path("t/d%02d" % i))
         for i in range(39):
             for name in "ab": os.symlink("../d%02d" % (i + 1), self.path("t/d%02d/%s" % (i, name)))
@@ -199,7 +198,7 @@ class Time(Hostile):
         self.call("-f", "-o", "t.lmc", "--max-files", "118", "w/t", code=1)
 
     def test_parts_in_what_is_there(self):
-        """Directories that are there keep their mode, and go nowhere; a link is not followed; an error takes back what was made, no more."""
+        """Existing directories keep their mode and are not removed; links are not followed; an error removes only what was made."""
         self.write("t/a/b/c/f", b"f")
         self.write("t/a/z", b"z")
         os.chmod(self.path("t/a"), 0o711)
@@ -220,12 +219,12 @@ class Time(Hostile):
         said = self.call("-d", "-f", "-o", "out", "t.lmc", "a/b/c/f", code=1)[1]
         self.assertIn(b"out/a/b: is no directory", said)
         self.assertEqual(os.listdir(self.path("elsewhere")), [])
-        os.symlink("elsewhere", self.path("root"))  # the target itself may be one
+        os.symlink("elsewhere", self.path("root"))  # the target itself may be a link
         self.call("-d", "-o", "root", "t.lmc", "a/b")
         self.assertEqual(self.read("elsewhere/a/b/c/f"), b"f")
 
     def test_modes_of_what_is_made(self):
-        """Directories that nobody tells of have the umask's mode, others theirs, however many they are."""
+        """Directories without an entry have the umask's mode, others their own, for any number of directories."""
         for i in range(300):
             self.write("t/%03d/a/f" % i, b"x")
         os.chmod(self.path("t/007/a"), 0o500)
@@ -237,7 +236,7 @@ class Time(Hostile):
         os.chmod(self.path("t/007/a"), 0o700), os.chmod(self.path("out/007/a"), 0o700)
 
     def test_series(self):
-        """Listing took time by the cube of a chain, verifying by its square."""
+        """Before, listing took time by the cube of a chain's length, verifying by its square."""
         self.make_series(60000 if LONG else 5000)
         listed = json.loads(self.call("series", "s", "list", "--json", seconds=60 if LONG else 4)[0])
         self.assertEqual([e["depth"] for e in listed["snapshots"]], list(range(self.n + 1)))
@@ -248,7 +247,8 @@ class Time(Hostile):
 
 class Chains(Hostile):
     def test_stack_and_descriptors(self):
-        """A chain takes neither: it is walked, and beyond 64 links restored on the way. Nor time by its square: 100,000 links take 5 s."""
+        """A chain needs neither a deep stack nor many descriptors: it is followed, and restored after each 64 links. Nor time by its square: 100,000
+        links take 5 s."""
         self.make_series(100000 if LONG else 3000)
         last = "c%06d" % self.n
         limits = dict(stack=256 << 10, files=None if LONG else 4096, seconds=30 if LONG else 4)
@@ -260,7 +260,7 @@ class Chains(Hostile):
         self.assertIn(b"%d in all" % self.n, self.call("-l", "-v", "s/%s.lmc" % last, **limits)[0])
 
     def test_links_of_files_are_shared(self):
-        """Two deltas of one chain, of which one is far above the other: the lower one's links stay open for it."""
+        """Two deltas of one chain, one far above the other: the lower one's links stay open for it."""
         for k, (data, _) in enumerate(hostile.links(200)):
             self.write("c%d.lmc" % k, data)
         bases = [a for k in range(200) for a in ("--base", "c%d.lmc" % k)]
@@ -268,7 +268,7 @@ class Chains(Hostile):
             self.assertIn(b"1 changed", self.call("diff", *bases, "c%d.lmc" % a, "c%d.lmc" % b)[0])
 
     def test_broken_chain(self):
-        """The message about what stands on it goes through all of it, too."""
+        """The message about snapshots that depend on a broken one follows the whole chain, too."""
         for k, (data, _) in enumerate(hostile.links(2000)):
             self.write("c%04d.lmc" % k, data if k else data[:200] + bytes([data[200] ^ 1]) + data[201:])
         said = self.call("verify", *("c%04d.lmc" % k for k in range(2001)), stack=256 << 10, code=3)[1]
@@ -277,7 +277,7 @@ class Chains(Hostile):
 
 class Descriptors(Hostile):
     def test_deep_tree(self):
-        """No descriptor for each level: to make it, to finish it, and to remove it when something is wrong."""
+        """A deep tree is made, finished and removed after an error without a descriptor for each level."""
         self.write("deep.lmc", hostile.deep(1, 1500))
         args = ("-d", "--max-depth", "2000", "-o", "out", "deep.lmc")
         self.call(*args, files=24)
@@ -289,7 +289,7 @@ class Descriptors(Hostile):
         self.assertEqual(os.listdir(self.dir), ["deep.lmc"])
 
     def test_what_others_put_into_an_unfinished_tree(self):
-        """It goes, too, below where a path may reach; links are not followed."""
+        """It is removed, too, also deeper than a path can be; links are not followed."""
         self.write("d/a", os.urandom(1 << 20))
         self.write("kept/a", b"kept")
         self.call("d")
@@ -316,24 +316,24 @@ class Descriptors(Hostile):
 
 
 class Lists(Hostile):
-    """What is printed of a file of torch.save() that says much in few bytes. test_limits.py has what each verb takes."""
+    """Lists of small files of torch.save() with much to list. test_limits.py has the memory of each verb."""
 
     def names_of(self, data):
-        """Of the tensors and views of a file."""
+        """Names of the tensors and views of a file."""
         self.write("x.pt", data)
         self.call("-f", "x.pt")
         file = json.loads(self.call("-l", "--json", "x.pt.lmc")[0])["files"][0]
         return sorted(x["name"] for x in file["tensors"] + file["views"] if not x["name"].startswith("@"))
 
     def test_equal_names(self):
-        """A tensor that stands under one name many times has it once; two tensors of one name stay two, unless one of them is as it is listed."""
+        """A tensor that has one name many times is listed once. Two tensors with one name stay two, unless one of them is equal to the listed one."""
         self.assertEqual(self.names_of(hostile.same_keys(1000)), ["a"])
         both = hostile.text(b"a") + hostile.ONE + b"q\0" + hostile.text(b"b") + hostile.ONE + b"q\1"
         again = b"".join(hostile.text(b"ab"[i % 2:i % 2 + 1]) + b"h" + bytes([i // 2 % 2]) for i in range(400))
         self.assertEqual(self.names_of(hostile.torch_file(b"}(" + both + again + b"u")), ["a", "b", "b"])
 
     def test_names_that_a_file_is_too_small_for(self):
-        """They are not listed, and -v says so; the file itself is compressed and restored as ever."""
+        """Such names are not listed, and -v says so; the file itself is compressed and restored as usual."""
         data = hostile.torch_names(70000, b"k" * 900)
         self.write("x.pt", data)
         said = self.call("-v", "x.pt")[1]
@@ -345,7 +345,7 @@ class Lists(Hostile):
         self.assertEqual(len(self.names_of(hostile.torch_names(700, b"k" * 900))), 700)
 
     def test_long_names_once(self):
-        """The name of a tensor that many views are of stands in one line of them."""
+        """Many views of one tensor: one line has its name."""
         self.write("x.pt", hostile.torch_names(50, b"k" * 600))
         self.call("x.pt")
         lines = self.call("-l", "x.pt.lmc")[0].splitlines()
@@ -353,7 +353,7 @@ class Lists(Hostile):
         self.assertEqual(sum(line.endswith(b" of the same") for line in lines), 48)
 
     def test_message_behind_the_table(self):
-        """Where standard output and standard error are one file, what is printed first comes first."""
+        """If standard output and standard error are one file, the order of output is kept."""
         self.write("a/f", b"x" * 5000)
         self.call("a")
         with open(self.path("log"), "wb") as log:
@@ -366,12 +366,12 @@ class Lists(Hostile):
 class Terminal(Hostile):
     def check(self, said):
         for line in said.split(b"\n"):
-            text = line.decode("utf-8")  # or it is an error
+            text = line.decode("utf-8")  # otherwise this raises an error
             for c in text:
                 self.assertTrue(c.isprintable(), (ascii(c), line))
 
     def test_names(self):
-        """C1 controls, directions, joiners, ends of lines and what is no UTF-8 are escaped in every table and message."""
+        """C1 controls, directions, joiners, line ends and invalid UTF-8 are escaped in every table and message."""
         self.write("n.lmc", hostile.names())
         self.write("o.lmc", hostile.segments_of_one_byte(100, 1))
         self.call("-d", "-o", "out", "n.lmc")
@@ -401,7 +401,7 @@ class Terminal(Hostile):
             for said in self.call("series", "s", *args): self.check(said)
 
     def test_every_verb(self):
-        """Names of files, links, bases, snapshots, series and members, in what the verbs print and complain of."""
+        """Names of files, links, bases, snapshots, series and members, in the output and messages of all verbs."""
         bad = b"q\xc2\x9b31m\xe2\x80\xae\x9b2J\xe2\x80\xa8\x1b[31m\xe2\x80\x8b\n"
         here = os.fsencode(self.dir) + b"/"
         noise = os.urandom(3999)
@@ -461,7 +461,7 @@ class Terminal(Hostile):
 
 class Inputs(Hostile):
     def test_rm_with_an_input_that_is_missing(self):
-        """Nothing is removed then, and nothing compressed."""
+        """Then nothing is removed, and nothing compressed."""
         self.write("x", b"x" * 100)
         self.call("-T1", "./not", "./there", "--rm", "x", code=1)
         self.assertEqual(self.read("x"), b"x" * 100)
@@ -470,7 +470,7 @@ class Inputs(Hostile):
         self.assertEqual(os.listdir(self.dir), ["x.lmc"])
 
     def refuse(self, *args):
-        """Nothing changes, and it is said why."""
+        """Nothing changes, and a message says why."""
         def state():
             return sorted((at[len(self.dir):], name, os.path.isfile(os.path.join(at, name)) and open(os.path.join(at, name), "rb").read())
                           for at, directories, files in os.walk(self.dir) for name in directories + files)
@@ -481,7 +481,7 @@ class Inputs(Hostile):
         self.assertEqual(said.count(b"\n"), 1, said)
 
     def test_output_that_is_another_input(self):
-        """-f allows to replace an output, and no input of the same command: not by its name, nor through links or in a directory that is read."""
+        """-f allows replacing an output, but no input of the same command: not by its name, nor through links, nor in a directory that is read."""
         for name in "x", "d/x", "t/y":
             self.write(name, name.encode())
             self.write(name + ".lmc", b"precious")
@@ -493,12 +493,12 @@ class Inputs(Hostile):
         self.refuse("-f", "d/x", "d")
         self.refuse("-rf", "d", "d/x.lmc")
         os.symlink("../x.lmc", self.path("t/link"))
-        self.refuse("-f", "x", "t")  # it follows links that lead out of it
+        self.refuse("-f", "x", "t")  # t has links to x
         self.call("-f", "--no-dereference", "x", "t")
         self.write("a", b"a")
         self.write("b", b"b")
         os.symlink("a.lmc", self.path("b.lmc"))
-        self.refuse("-f", "--rm", "a", "b")  # the snapshot of b would go to that of a, be it there or not
+        self.refuse("-f", "--rm", "a", "b")  # the snapshot of b would replace that of a, existing or not
         self.call("a")
         self.refuse("-f", "--rm", "a", "b")
         self.call("-f", "a", "./a", "x")  # one file twice
@@ -518,7 +518,7 @@ class Inputs(Hostile):
         self.assertEqual(self.read("y"), b"y")
 
     def test_rm_with_an_input_that_cannot_be_used(self):
-        """Then no other is removed."""
+        """Then no other input is removed."""
         self.write("q", b"q")
         self.write("d/f", b"f")
         self.write("old.lmc", b"old")
@@ -531,13 +531,13 @@ class Inputs(Hostile):
                 if names[1] != "link" or not more: self.refuse("--rm", *more, *names)
         os.mkdir(self.path("e.lmc"))
         self.refuse("-d", "--rm", "old.lmc", "e.lmc")
-        self.call("--rm", "q", "hard", "d")  # two names of a file: both go, and nothing is lost
+        self.call("--rm", "q", "hard", "d")  # two names of a file: both are removed, nothing is lost
         self.assertEqual(sorted(os.listdir(self.dir)), ["d.lmc", "e.lmc", "file", "hard.lmc", "link", "old.lmc", "pipe", "q.lmc"])
 
 
 class Races(Hostile):
     def test_target_of_apply_becomes_a_link(self):
-        """Between the check of a file and its opening, whoever may write to the target puts a link there: what that leads to stays."""
+        """After the check of a file and before its opening, somebody replaces it by a link: the link's target is not changed."""
         old, new = safetensors([("w", "F32", [50000], bytes(200000))]), safetensors([("w", "F32", [50000], b"\1" * 200000)])
         self.write("old/f", old)
         self.write("new/f", new)
@@ -604,7 +604,7 @@ class Races(Hostile):
 class Limits(Hostile):
     """Each limit is reached, and passed by one: see limits.txt. Those of PyTorch's files are in test_checkpoints.py."""
     def tensors_of(self, name, data):
-        """Compresses it, restores it; the listing of its tensors, and what was said."""
+        """Compresses and restores it; returns the listing of its tensors, and messages."""
         self.write(name, data)
         said = self.call("-T1", "-v", "-f", "--fast", name, seconds=20)[1]
         self.call("-T1", "-d", "-f", "-o", "back", name + ".lmc", seconds=20)
@@ -615,7 +615,7 @@ class Limits(Hostile):
         return [t["name"] for t in self.tensors_of(name, data)[0]]
 
     def refused(self, name, data):
-        """What is said of a file whose name promises its format."""
+        """The message about a file whose name claims a format."""
         self.write(name, data)
         return self.call("-T1", "-f", name, code=1)[1].decode()
 
@@ -635,13 +635,13 @@ class Limits(Hostile):
             self.assertIn("header is not understood" if name == "a.npy" else "more than 32 dimensions", self.refused(name, made([1] * 33)))
 
     def test_depth_of_json(self):
-        """The object of the file is the first of 64 levels."""
+        """64 levels are allowed; the object of the file is the first."""
         made = lambda n: safetensors_raw('{"__metadata__":%s1%s}' % ('{"a":' * n, "}" * n))
         self.assertEqual(self.names("a.safetensors", made(63)), [])
         self.assertIn("nested more than 64 deep", self.refused("a.safetensors", made(64)))
 
     def test_arrays_of_arrays(self):
-        """Of GGUF: those within the eighth array are values."""
+        """GGUF: arrays within the eighth array are values."""
         def made(n):
             value = struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * (n - 1) + struct.pack("<IQ", 0, 1) + b"x"
             return gguf([("a", "I8", [1], b"x")], values=[("key", value)])
@@ -654,7 +654,7 @@ class Limits(Hostile):
             self.assertIn(why, self.refused("a.gguf", good[:8] + struct.pack("<Q", n) + good[16:]))
 
     def test_largest_sizes(self):
-        """2^63 - 1 is a number of bytes, and 2^63 is none, in each format."""
+        """2^63 - 1 is a valid number of bytes, 2^63 is not, in each format."""
         made = lambda n: safetensors_raw('{"a":{"dtype":"X","shape":[1],"data_offsets":[0,%d]}}' % n)
         size = len(made(1 << 62))
         self.assertIn("beyond the end", self.refused("a.safetensors", made((1 << 63) - 1 - size)))
@@ -668,7 +668,7 @@ class Limits(Hostile):
             self.assertIn(why, self.refused("a.gguf", one[:at] + struct.pack("<Q", n) + one[at + 8:]))
 
     def test_longest_headers(self):
-        """100,000,008 bytes, of which the JSON of safetensors is all but eight."""
+        """100,000,008 bytes: in safetensors eight, then the JSON."""
         most = 100000008
         text = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
         self.assertEqual(self.names("a.safetensors", safetensors_raw(text.ljust(most - 8), b"x")), ["a"])
@@ -684,7 +684,7 @@ class Limits(Hostile):
         self.assertIn("longer than %d bytes" % most, self.refused("a.gguf", made(most + 1)))
 
     def test_words_of_npy(self):
-        """A type or a key that does not fit is none that is known, whatever it begins with; nor is that an error in a list of fields."""
+        """A type or a key that is too long is unknown, whatever it begins with; in a list of fields that is no error."""
         for size in 15, 16, 17, 300:
             self.assertEqual(self.names("a.npy", npy("|u1".ljust(size), (1,), b"x")), [])
             other = npy("|u1", (1,), b"x").replace(b"'shape'", b"'" + b"shape".ljust(size, b"x") + b"'")
@@ -700,7 +700,7 @@ class Limits(Hostile):
 
     def test_words_of_the_command_line(self):
         self.write("a", b"x")
-        """What is too long for a message is cut."""
+        """Words that are too long for a message are cut."""
         for size in 31, 32, 33, 200, 256, 500, 1100, 5000:
             word = "x" * size
             for args in (word,), ("--" + word, "a"), ("--dtype", word, "a"), ("--quant", word, "a"), ("--quant", word + "=bits:9", "a"), ("help", word):
@@ -714,7 +714,7 @@ class Limits(Hostile):
             self.call("-f", "--policy", "p", "a.safetensors", code=code)
 
     def test_directories_above_one_another(self):
-        """1000, without an option."""
+        """At most 1000, without an option."""
         for n, code in (1000, 0), (1001, 1):
             self.write("deep.lmc", hostile.deep(1, n))
             said = self.call("-d", "-o", "out", "deep.lmc", code=code)[1]
@@ -731,7 +731,7 @@ class Limits(Hostile):
             self.assertEqual(said.count(b"c0.lmc"), not counted)
 
     def test_links_of_a_chain(self):
-        """From 64 links on the base is restored."""
+        """Beyond 64 links the base is restored."""
         for k, (data, content) in enumerate(hostile.links(67)):
             self.write("c%d.lmc" % k, data)
             if k >= 62:
@@ -750,7 +750,7 @@ class Limits(Hostile):
                 self.call("-l", "l.lmc")
 
     def test_tar_of_a_large_file(self):
-        """11 octal digits are 8 GiB less one; a larger size is in a header of its own."""
+        """11 octal digits are 8 GiB minus one; a larger size has its own header."""
         for size, kind in ((1 << 33) - 1, b"0"), (1 << 33, b"x"):
             n, rest = divmod(size, hostile.LARGEST)
             f = hostile.File()
@@ -766,7 +766,7 @@ class Limits(Hostile):
             else: self.assertEqual(record[124:136], b"%011o\0" % size)
 
     def test_targets_of_links(self):
-        """Linux has targets of 4,095 bytes and none longer."""
+        """On Linux, targets have at most 4,095 bytes."""
         os.mkdir(self.path("d"))
         target = "./" * 2046 + "abc"
         os.symlink(target, self.path("d/link"))
@@ -776,7 +776,7 @@ class Limits(Hostile):
         self.assertEqual(os.readlink(self.path("e/link")), target)
         self.call("-t", "--base", "e", "d.lmc", code=None)
         self.write("new", b"new")
-        said = self.call("-f", "-o", "d/link", "new", code=1)[1]  # what the link leads to has no room for a name beside it
+        said = self.call("-f", "-o", "d/link", "new", code=1)[1]  # a temporary name beside the link's target would be too long
         self.assertIn(b"File name too long", said)
         self.assertEqual((os.readlink(self.path("d/link")), self.read("d/abc")), (target, b"old"))
 
@@ -788,7 +788,7 @@ class Limits(Hostile):
             self.assertIn(says, self.call("series", "s", "list", code=3)[1])
 
     def test_bytes_of_a_field(self):
-        """A dump has 1,024 bytes of a field, and counts more."""
+        """A dump shows 1,024 bytes of a field, and counts the others."""
         for size, digits in (1024, True), (1025, False):
             f = hostile.File()
             f.file(hostile.file_body(0, b"p" * size), 0, [(b"p" * size, hostile.fingerprint_of_file(b""))])

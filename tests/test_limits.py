@@ -4,16 +4,16 @@
 Usage: test_limits.py [--brief | --long] [-v] [NAME...]     NAME: only what has it in its name; --brief: few files, small ones; --long: larger
 files; -v: prints what each took
 
-There are two tables, each of files by verbs. The first has files made block by block (spec/encoder.py), which the command is asked to
-check, list, restore and salvage. The second has files that say much in few bytes (hostile.py), for every verb that reads one. The command
-must end with an exit code of its own. What is promised (docs/security.md):
+There are two tables of files and verbs. The first has files made block by block (spec/encoder.py), which the command must check, list, restore and
+salvage. The second has small files with much content (hostile.py), for every verb that reads one. The command must end with an exit code of its own,
+and keep these promises (docs/security.md):
 
   memory   FACTOR[verb] times the size of the files, and 128 MiB, with one thread
-  output   what is listed is at most 128 times the size of the files, and 128 MiB
-  time     in proportion to the file and to what it restores to: here 30 seconds, with files that take one or less
+  output   a listing has at most 128 times the size of the files, and 128 MiB
+  time     proportional to the file and to its restored size: here 30 seconds, with files that take one or less
   stack    256 KiB are enough for the command
 
-The limit of time is no measurement: it finds what grows with the square. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
+The limit of time is no measurement: it finds quadratic growth. The last line is "N passed, N failed". SPDX-License-Identifier: MIT
 """
 import json, os, resource, struct, subprocess, sys, tempfile
 
@@ -32,22 +32,22 @@ SCALE = 10 if LONG else 1
 
 
 def repeated(block, n, log2, prediction=0):
-    """A snapshot of one block, n times, in one run: what the encoder would take long for."""
+    """A snapshot of one block, n times, in one run, which the encoder would take long to make."""
     return build([Src(data=block.data * n), Run([block] * n, log2=log2, prediction=prediction)]).out
 
 
 def constants(width, size):
-    """The block that decodes to most for its size."""
+    """The block with the most decoded bytes for its size."""
     return Block(bytes(size), width, layout=1, payload=[("planes", b"\1\0" * width)])
 
 
 def skewed(symbols=16):
-    """Lengths 1, 2, 3 ... 15, 15: the longest way down."""
+    """Code lengths 1, 2, 3 ... 15, 15: the longest paths."""
     return {s: min(s + 1, 15) for s in range(symbols)}
 
 
 def fields(data, **at):
-    """Little-endian fields put over a file's bytes: (offset, format, value)."""
+    """Overwrites bytes of a file by little-endian fields: (offset, format, value)."""
     out = bytearray(data)
     for offset, form, value in at.values():
         struct.pack_into("<" + form, out, offset, value)
@@ -64,7 +64,7 @@ def cases():
             plane_block(plane, tree(lengths, masks=nested_masks(*modes)), 2 if name != "most" else 8), 32 * SCALE, 14 + (1 if name != "most" else 3))
     mixed = bytes((i * 2654435761 >> 7) % 16 for i in range(n))
     yield "deepest tree, all leaves, masks nested twice", lambda: repeated(plane_block(mixed, tree(skewed(), masks=nested_masks(1, 1)), 8), 16 * SCALE, 17)
-    for s in (0, 2):  # of a class, all elements of which have changed, from zero
+    for s in (0, 2):  # a class's mask: all elements have changed, from zero
         yield "masks of all ones as gaps, s %d" % s, lambda s=s: repeated(
             predicted(pack([1] * n, 1), bytes(n), 1, 1, sparse=True, masks=nested_masks(gap_mode(s))), 16 * SCALE, 14, prediction=3)
     wide = bytes((i * 2654435761 >> 5) & 255 for i in range(n))
@@ -82,7 +82,7 @@ def cases():
     text = Src(b"f", tensors=[by_reference(i) for i in range(2000 * SCALE)])
 
     def texts():
-        """Every byte of a header text by its own run."""
+        """Every byte of a header text has its own run."""
         whole = make.header_text(text)
         parts = [bytes(whole[i:i + 1]) for i in range(0, len(whole), len(whole) // 500)]
         return build([text, Src(b"t", b"".join(parts))] + [Run([stored(part)], [(1, 1, i * (len(whole) // 500))], prediction=2) for i, part in enumerate(parts)]).out
@@ -97,8 +97,8 @@ def cases():
                                                                          sources=[source], width=1)]).out
     yield "segments of one byte", pieces
     small = bytes(build([Src(b"f", b"x"), Run([stored(b"x")])]).out)
-    # counts that no bytes stand behind: with their CRCs right, the section's body ends at once
-    # the index has what is true
+    # counts without data: CRCs are right, but the section's body ends at once
+    # the index is right
     body = small[84:small.index(b"RUN ")]
     claims = lambda **fields: build([Src(b"f", b"x"), Run([stored(b"x")])], patch=dict({
         name.replace("_", ".", 1): n for name, n in fields.items()}, **{"entry0.Body": body, "entry0.Body_Size": len(body)})).out
@@ -122,7 +122,7 @@ def cases():
     yield "nothing but beginnings of sections", lambda: small[:small.index(b"RUN ")] + b"RUN FILE" * (1 << 17) * SCALE
 
 
-# Runs the command as often as it is asked to. It is small: the peak of a process counts what it was forked from.
+# Runs the command again and again. It is a small process, because a child's peak includes the process that it was forked from.
 LAUNCHER = """
 import json, os, resource, sys
 for line in sys.stdin:
@@ -159,7 +159,7 @@ class Launcher:
 
 
 def bombs():
-    """(name, what makes {name of file: bytes}, verbs or None for all): an LMC file is x.lmc; of others, the command makes it."""
+    """(name, function that makes {name of file: bytes}, verbs or None for all). An LMC file is x.lmc; from other files, the command makes it."""
     n = 1 if BRIEF else 2
 
     def one(name, make, *numbers, verbs=None, **more):
@@ -207,7 +207,7 @@ def bombs():
         b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(15000 * SCALE)) + b"}")}, None
 
 
-VERBS = [  # words behind which the file stands; what is promised; whether it lists
+VERBS = [  # words before the file; promised factor; whether it lists
     ("-t", (), LOOK, 0), ("-t", ("--hash",), LOOK, 0), ("-l", (), LOOK, 1), ("-l", ("-v",), LOOK, 1), ("-l", ("--json",), LOOK, 1), ("-d", ("-f", "-o", "out"), LOOK, 0),
     ("salvage", ("-f", "-o", "out"), LOOK, 1), ("salvage", ("--json", "-f", "-o", "out"), LOOK, 1), ("verify", (), LOOK, 0),
     ("stats", (), COMPARE, 1), ("stats", ("--json",), COMPARE, 1), ("diff", ("FIRST",), COMPARE, 1), ("diff", ("--json", "FIRST"), COMPARE, 1),
@@ -218,11 +218,11 @@ BRIEF_VERBS = ("-l", "salvage", "diff", "cat")
 
 def remove(*paths):
     paths = [path for path in paths if os.path.lexists(path)]
-    if paths: subprocess.run(["rm", "-rf", *paths], check=True)  # deeper than shutil.rmtree goes
+    if paths: subprocess.run(["rm", "-rf", *paths], check=True)  # deeper than shutil.rmtree can go
 
 
 def words_of(verb, words, file):
-    """The command's words: FIRST is what a file is compared with, LAST where the file stands before others."""
+    """The command's words: FIRST is replaced by the file to compare with, LAST by the file, if others follow it."""
     words = [{"FIRST": "y.lmc", "TARGET": "d.lmc"}.get(w, w) for w in words]
     words = [w if w != "LAST" else file for w in words] if "LAST" in words else words + [file]
     return [LMC, verb, *(["-q"] if "-v" not in words and verb != "salvage" else []), "-T1", *words]
@@ -240,9 +240,9 @@ def explode(launcher, make_files, only):
     with open(os.path.join(at, "y.lmc"), "wb") as f: f.write(hostile.many_files(1))
     root = file.partition("/")[0]
     runs = []
-    if root != "x.lmc":  # what is no LMC file is compressed as it is, and then once more, as an attacker would
+    if root != "x.lmc":  # other files are compressed, and then once more, as an attacker would
         runs = [(size, "-z", ["-f", "-o", "made.lmc"], MAKE, 0, root), (size, "-z", ["-f", "--opaque", "-o", "x.lmc"], MAKE, 0, root)]
-        # a delta in which it stays what it is, and another file changes; the size of the base counts, too
+        # a delta in which it does not change, but another file does; the size of the base counts, too
         for old, content in ("old", b"old"), ("new", b"new"):
             os.makedirs(os.path.join(at, old))
             subprocess.run(["cp", "-r", os.path.join(at, root), os.path.join(at, old, root)], check=True)
@@ -271,7 +271,7 @@ def set_limits(size):
 def main():
     passed, failed = 0, 0
     scratch = tempfile.mkdtemp()
-    launcher = Launcher(scratch)  # now, while this process is small
+    launcher = Launcher(scratch)  # started now, while this process is small
     for name, make_files, only in bombs():
         if ONLY and not any(word in name for word in ONLY): continue
         for what, good, took, said in explode(launcher, make_files, only):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of lmc --quant and --policy: rules, roles, pairs of moments, errors, and that nothing else changes.
 
-Usage: test_quant.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_quant.py [--long] [-v] [NAME...]      like test_command.py, whose helpers it uses
 
 SPDX-License-Identifier: MIT
 """
@@ -17,12 +17,12 @@ from array import array
 
 from test_command import DECODER, LMC, Case, bf16, main, rounded, safetensors
 
-ROWS, COLUMNS = 96, 192  # more than the least that is quantised
+ROWS, COLUMNS = 96, 192  # more than the smallest size that is quantised
 EPS = 1e-8
 
 
 def moments(seed=1, rows=ROWS, columns=COLUMNS):
-    """First and second moments as Adam has them: each row has a scale of its own."""
+    """First and second moments as Adam has them: each row has its own scale."""
     rng = random.Random(seed)
     m, v = array("f"), array("f")
     for _ in range(rows):
@@ -54,7 +54,7 @@ def tensors_of(data):
 
 
 def update_error(m, v, new_m, new_v):
-    """Of u = m / (sqrt(v) + eps): the L2 norm of the difference, over that of u."""
+    """For u = m / (sqrt(v) + eps): the L2 norm of the difference, over that of u."""
     lost = whole = 0.0
     for a, b, c, d in zip(*map(floats_of, (m, v, new_m, new_v))):
         u = a / (math.sqrt(b) + EPS)
@@ -69,7 +69,7 @@ def nmse(old, new):
 
 
 def relative_error(old, new):
-    """The largest of all elements; of zero nothing may be lost."""
+    """The largest relative error of all elements; zeros must be exact."""
     return max(0 if a == b else abs(a - b) / abs(a) if a else math.inf for a, b in zip(floats_of(old), floats_of(new)))
 
 
@@ -98,7 +98,7 @@ class Quant(Case):
         return self.listing(out)
 
     def restore(self, packed="x.lmc", *args):
-        """{path: {name: bytes}}, or of a lone file {name: bytes}."""
+        """Restores; returns {path: {name: bytes}}, or {name: bytes} for a single file."""
         self.lmc("-d", "-q", "-f", packed, "-o", "r", *args)
         if os.path.isfile(self.path("r")):
             found = tensors_of(self.read("r"))
@@ -109,7 +109,7 @@ class Quant(Case):
         return found
 
     def file_of(self, *tensors, name="a.safetensors"):
-        """tensors: (name, bytes) of the usual shape; or (name, dtype, shape, bytes)."""
+        """Writes a file. tensors: (name, bytes) of the usual shape; or (name, dtype, shape, bytes)."""
         self.write(name, safetensors([t if len(t) == 4 else (t[0], "F32", SHAPE, t[1]) for t in tensors]))
         return name
 
@@ -123,7 +123,7 @@ class Quant(Case):
 
 class Errors(Quant):
     def test_update(self):
-        """Both moments together keep to the bound, each as the file says."""
+        """Both moments together keep the bound, and the losses that the file states are right."""
         self.checkpoint(layers=1)
         old = {p: tensors_of(self.read("c/" + p)) for p in self.tree("c")}
         sizes = []
@@ -134,7 +134,7 @@ class Errors(Quant):
             m0, v0 = (old[p]["layers.0.weight"] for p in ("exp_avg.f32.safetensors", "exp_avg_sq.f32.safetensors"))
             error, of_m, of_v = update_error(m0, v0, m, v), update_error(m0, v, m, v), update_error(m0, v0, m0, v)
             self.assertLess(error, bound * SLACK)
-            self.assertGreater(error, bound / 4)  # and it is used
+            self.assertGreater(error, bound / 4)  # and most of the bound is used
             losses = self.losses(o)
             for path, measured in (("exp_avg", of_m), ("exp_avg_sq", of_v)):
                 loss = losses["%s.f32.safetensors/layers.0.weight" % path]
@@ -149,7 +149,7 @@ class Errors(Quant):
         self.assertGreater(sizes[1], sizes[2])
 
     def test_update_without_second(self):
-        """Where the second moment is not at hand, its spread within a row must not spoil what was promised."""
+        """Without the second moment, its spread within a row must not break the promised bound."""
         rng = random.Random(9)
         v = array("f", (math.exp(rng.gauss(-20, 2)) for _ in range(ROWS * COLUMNS)))
         m = array("f", (math.sqrt(x) * rng.gauss(0, 0.3) for x in v)).tobytes()
@@ -239,7 +239,7 @@ class Errors(Quant):
 
 class Roles(Quant):
     def roles(self, *names, policy=None):
-        """Of tensors so named, [0] and [1] by turns m-like and v-like data: {name: role}."""
+        """{name: role} of tensors with these names, whose data is like m and like v in turn."""
         tensors = [(n, (M, V)[i % 2]) for i, n in enumerate(names)]
         name = self.file_of(*tensors)
         args = []
@@ -277,11 +277,11 @@ class Roles(Quant):
             paths = [f["path"] for f in o["files"]]
             self.assertLess(paths.index(v), paths.index(m))
             shutil.rmtree(self.path("d"))
-        self.file_of(("a.weight", V), name="exp_avg_sq.safetensors")  # a lone file, too
+        self.file_of(("a.weight", V), name="exp_avg_sq.safetensors")  # a single file, too
         self.assertEqual(self.choices(self.compress("exp_avg_sq.safetensors", "*=bits:8"))["a.weight"]["role"], "v")
 
     def test_names_of_files_with_weights(self):
-        """What is no moment by its own name is none because its file is called after both, or because of what 'grad' may mean."""
+        """A tensor that is no moment by its own name does not become one because of its file's name."""
         for path in ("exp_avg-exp_avg_sq.safetensors", "exp_avg/exp_avg_sq.safetensors", "no-grad.safetensors", "grad-accum-4/w.safetensors"):
             name = self.file_of(("w", M), name="d/" + path)
             self.assertEqual(self.compress("d", "*=bits:8")["lossy_tensors"], 0)
@@ -296,7 +296,7 @@ class Roles(Quant):
         self.assertEqual([c[n]["role"] for n in ("x.exp_avg_sq", "x.grad", "x")], ["v", "gradient", "m"])
 
     def test_pairs_across_shards(self):
-        """Moments of one name in different files; one of the same file goes first; of two elsewhere neither."""
+        """Moments of one name in different files: one in the same file is preferred; of two in other files neither is used."""
         m2, v2 = moments(2)
         self.file_of(("0.exp_avg", M), name="d/b.safetensors")
         self.file_of(("0.exp_avg_sq", V), ("1.exp_avg", m2), ("1.exp_avg_sq", v2), name="d/z.safetensors")
@@ -312,7 +312,7 @@ class Roles(Quant):
         self.assertNotIn("partner", c["a.safetensors/2.exp_avg"])  # two of them
         self.assertNotIn("partner", c["a.safetensors/3.exp_avg"])  # of another shape
         self.assertIn("no second moment was found", c["a.safetensors/3.exp_avg"]["reason"])
-        self.assertEqual([f["path"][0] for f in o["files"]], ["a", "z", "b", "x", "y"])  # no more moved than must be
+        self.assertEqual([f["path"][0] for f in o["files"]], ["a", "z", "b", "x", "y"])  # only files that must move have moved
         new = self.restore()
         self.assertLess(update_error(M, V, new["b.safetensors"]["0.exp_avg"], new["z.safetensors"]["0.exp_avg_sq"]), 0.008)
         self.assertLess(update_error(m2, v2, new["z.safetensors"]["1.exp_avg"], new["z.safetensors"]["1.exp_avg_sq"]), 0.02)
@@ -329,7 +329,7 @@ class Roles(Quant):
             self.assertIn("scaled by the second moment", e["reason"])
 
     def test_exact_second_moment(self):
-        """The first is coded with it all the same."""
+        """The first moment is still coded with it."""
         self.checkpoint(layers=1)
         o = self.compress("c", "*,role=m=bits:8")
         self.assertEqual(set(self.losses(o)), {"exp_avg.f32.safetensors/layers.0.weight"})
@@ -344,7 +344,7 @@ class Roles(Quant):
         self.assertEqual([c[n]["role"] for n in ("x", "exp_avg_sq", "y")], ["v", "weight", "gradient"])
 
     def test_flat_and_small(self):
-        """Flat parts of an optimizer's state are quantised in groups of 256, norms are not, whatever the rule."""
+        """Flat parts of an optimizer's state are quantised in groups of 256, norms are not, with any rule."""
         m, v = moments(6, 512, 520)
         self.file_of(("flat.exp_avg_sq", "F32", [512 * 520], v), ("short.exp_avg_sq", "F32", [ROWS * COLUMNS], V), ("few.exp_avg_sq", "F32", [2, 64], V[:512]),
                      ("row.exp_avg_sq", "F32", [1, ROWS * COLUMNS, 1], V), ("conv.exp_avg_sq", "F32", [ROWS * 2, 4, 4, 6], V),
@@ -390,7 +390,7 @@ class Rules(Quant):
         self.assertEqual({n.split("/")[0] for n in self.losses(o)}, {"master.f32.safetensors", "model.bf16.safetensors"})
 
     def test_blanks_behind_commas(self):
-        """A field behind a blank was part of the pattern, and nothing matched."""
+        """A field behind a blank is a field, and no part of the pattern."""
         self.file_of(("exp_avg", M))
         want = self.losses(self.compress("a.safetensors", "*,role=m,min=1K=bits:8"))
         self.assertEqual(len(want), 1)
@@ -400,12 +400,12 @@ class Rules(Quant):
             self.assertEqual(self.losses(self.listing("x.lmc")), want)
 
     def test_longest_words_of_rules(self):
-        """At the sizes of the arrays in formats/policy.c."""
+        """Words at the sizes of the arrays in formats/policy.c."""
         self.file_of(("exp_avg", M))
         bound = "0." + "0" * 96 + "1"  # of 99 characters
         self.lmc("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound, says="no tensor was quanti")
         self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*=rel:" + bound[:-1] + "01", code=2, says="a bound is")
-        for size in (31, 32):  # no dtype is as long
+        for size in (31, 32):  # no dtype has this length
             self.refuses("a.safetensors", "-f", "-o", "x.lmc", "--quant", "*,dtype=%s=bits:8" % ("F" * size), code=2, says="dtype= needs")
 
     def test_bad_rules(self):
@@ -452,7 +452,7 @@ class Rules(Quant):
             self.assertEqual("refused" if pattern not in found else "yes" if name in found[pattern] else "no", says, (pattern, name))
 
     def test_what_is_lossless_stays_exact(self):
-        """Patterns of other languages once meant one thing here, another in Python: now they are refused where they do."""
+        """Patterns of other languages had one meaning here and another in Python: now they are refused."""
         m = moments(rows=400, columns=300)[0]
         self.file_of(("layer.exp_avg", "F32", [400, 300], m), name="m.safetensors")
         for pattern in ("[!e]*", "layer.*", "*"):
@@ -464,7 +464,7 @@ class Rules(Quant):
             self.refuses("m.safetensors", "-o", "y.lmc", "--policy", "p", code=2, says="p:1: ")
 
     def test_patterns_of_files_and_tensors(self):
-        """One language for all: what is no pattern can still be a name."""
+        """One pattern language for all: a text that is no pattern can still be a name."""
         names = ("a.0", "a.1", "b[0]", "b.c")
         for path in ("d/x[1]", "d/y/1", "d/y/2"):
             self.write(path, safetensors([(n, "F32", [1], b"1234") for n in names]))
@@ -487,13 +487,13 @@ class Rules(Quant):
         self.assertEqual(set(self.losses(o)), {"exp_avg.f32.safetensors/layers.0.weight"})
         self.assertEqual(o["policy"]["rules"], ["*=bits:8", "*_sq*=lossless"])
         self.lmc("c", "-o", "max.lmc", "--max", "--quant", "*=bits:8", "--quant", "*_sq*=lossless", "-q")
-        self.assertLess(os.path.getsize(self.path("max.lmc")), os.path.getsize(self.path("x.lmc")))  # of larger blocks
-        # in the order of the command line
+        self.assertLess(os.path.getsize(self.path("max.lmc")), os.path.getsize(self.path("x.lmc")))  # with larger blocks
+        # rules are in the order of the command line
         o = self.compress("c", args=["--policy", "p", "--quant", "*_sq*=bits:4"])
         self.assertEqual(len(self.losses(o)), 2)
         o = self.compress("c", args=["--quant", "*_sq*=bits:4", "--policy", "p"])
         self.assertEqual(len(self.losses(o)), 1)
-        # without rules, the same as without
+        # a policy without rules is the same as none
         self.write("p", b"# nothing\n")
         self.compress("c", args=["--policy", "p"])
         self.lmc("c", "-o", "y.lmc")
@@ -506,7 +506,7 @@ class Rules(Quant):
         packed = self.read("a.safetensors.lmc")
         self.lmc("-f", "a.safetensors")
         self.assertEqual(packed, self.read("a.safetensors.lmc"))
-        self.lmc("-f", "a.safetensors", "--quant", "*=lossless")  # which was asked for
+        self.lmc("-f", "a.safetensors", "--quant", "*=lossless")  # as requested
 
 
 class Command(Quant):
@@ -550,7 +550,7 @@ class Command(Quant):
     def test_restoring_says_so(self):
         self.checkpoint(layers=1)
         self.compress("c", "*=bits:8")
-        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, near what was compressed, but not equal")
+        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, which differ from the compressed ones")
         self.lmc("-d", "-q", "-f", "x.lmc")
         self.lmc("-t", "x.lmc")
         with open(self.path("x.lmc"), "rb") as f:
@@ -603,7 +603,7 @@ class Command(Quant):
             self.refuses("-o", "x.lmc", "--quant", "*=bits:8", stdin=f, code=1, says="save it to a file first")
         os.mkfifo(self.path("fifo"))
         self.lmc("-o", "x.lmc", "--quant", "*=lossless", stdin=data)
-        # an output that is a pipe has no first moments that need second ones
+        # in a pipe, no first moment needs its second one
         self.checkpoint(layers=1)
         for args in (["-c"], ["--no-twins", "-o", "-"]):
             packed = self.lmc("c", *args, "--quant", "*=bits:8").stdout
@@ -614,14 +614,14 @@ class Command(Quant):
         self.file_of(("exp_avg", M), name="exp_avg.safetensors")
         packed = self.lmc("-c", "exp_avg.safetensors", "--quant", "*=bits:8").stdout
         self.lmc("-dc", stdin=packed, says="holds 1 quantised tensor,")
-        # nor has a file of which nothing needs anything earlier
+        # the same for a file in which nothing needs earlier bytes
         name = self.file_of(("exp_avg", M), ("exp_avg_sq", V))
         self.compress(name, "*=bits:8")
         packed = self.read("x.lmc")
         self.lmc("-dc", stdin=packed, says="holds 2 quantised tensors,")
 
     def test_the_rest_is_exact(self):
-        """Bytes that are no tensor, and tensors that are not quantised, come back as they were."""
+        """Bytes outside of tensors, and tensors that are not quantised, are restored exactly."""
         data = safetensors([("exp_avg_sq", "F32", SHAPE, V), ("w", "F32", SHAPE, M)], {"note": "x" * 1000}, tail=b"the end")
         self.write("a.safetensors", data)
         self.compress("a.safetensors", "*=bits:6")
@@ -646,7 +646,7 @@ class Deltas(Quant):
         return {n: loss["generation"] for n, loss in self.losses(o).items()}
 
     def step(self, k):
-        """Checkpoint number k: weights that change a little, moments that do."""
+        """Checkpoint number k: weights change a little, moments much."""
         master = words_of(moments(50)[0])
         for i in range(k, len(master), 5):
             master[i] += k
@@ -655,7 +655,7 @@ class Deltas(Quant):
             self.file_of(("w", data), name="s%d/%s.safetensors" % (k, path))
 
     def test_against_a_base(self):
-        """Weights are a delta, and what is quantised is not."""
+        """Weights are coded as a delta, quantised tensors are not."""
         for k in range(2):
             self.step(k)
         o = self.compress("s0", "*=bits:8", out="s0.lmc")
@@ -666,13 +666,13 @@ class Deltas(Quant):
             self.assertLess(size(o, "master"), 0.4 * size(whole, "master"))
             self.assertEqual(size(o, "exp_avg"), size(whole, "exp_avg"))
             self.assertEqual(self.restore("x.lmc", "--base", base), self.restore("whole.lmc"))
-        # a base of the same content: nothing more is taken from it
+        # a base with the same content: not more is taken from it
         o = self.compress("s1", "*=bits:8", args=["--base", "s1"])
         self.assertEqual(self.losses(o), self.losses(whole))
         self.assertEqual(o["fingerprint"], whole["fingerprint"])
 
     def test_restored_and_compressed_again(self):
-        """The base tells what was quantised before: it is neither quantised again nor called exact; what has changed since is."""
+        """The base tells what was quantised before: that is neither quantised again nor reported as exact. What has changed since is quantised."""
         self.step(0)
         first = self.compress("s0", "*=bits:8", out="s0.lmc")
         self.lmc("-d", "-q", "s0.lmc", "-o", "again")
@@ -688,7 +688,7 @@ class Deltas(Quant):
         self.assertEqual([k for k in self.losses(first) if k not in self.losses(second)], [k for k in self.losses(first) if "exp_avg_sq" in str(k)])
 
     def test_fold_and_rebase(self):
-        """The same elements, as small, of the same generation; also to a pipe."""
+        """The same elements, size and generation; also to a pipe."""
         for k in range(3):
             self.step(k)
             self.compress("s%d" % k, "*=bits:8", out="s%d.lmc" % k, args=[a for i in range(k - 1, -1, -1) for a in ("--base", "s%d.lmc" % i)])
@@ -721,7 +721,7 @@ class Deltas(Quant):
         self.assertEqual(self.snapshot("live"), self.snapshot("want"))
 
     def test_twins(self):
-        """What is quantised repeats nothing and is repeated by nothing; the rest is found as ever."""
+        """Quantised tensors are no twins and have none; other twins are found as usual."""
         self.file_of(("exp_avg_sq", V), name="d/a.safetensors")
         self.file_of(("copy", V), ("small", "BF16", SHAPE, rounded(V)), ("same", V), name="d/b.safetensors")
         o = self.compress("d", "*=bits:8")
@@ -751,13 +751,13 @@ class Deltas(Quant):
         self.assertEqual(self.listing("s/s2.lmc")["fingerprint"], fingerprint)
         self.assertEqual(self.losses(self.listing("s/s2.lmc")), losses)
         self.lmc("series", "s", "list", "--quant", "*=bits:8", code=2, says="does not take --quant")
-        # what is left of a source goes only if its snapshot has all of it
+        # the rest of a source is removed only if its snapshot has all of it
         self.refuses("series", "s", "add", "--rm", "s2", code=1, says="exp_avg_sq.safetensors: differs from its snapshot; nothing was removed")
         self.lmc("series", "s", "restore", "s2", "-q", "-o", "r")
         self.assertEqual(tensors_of(self.read("r/master.safetensors")), tensors_of(self.read("s2/master.safetensors")))
 
     def test_what_is_left_after_a_kill(self):
-        """With --rm everything is compared."""
+        """With --rm all bytes are compared."""
         self.step(0)
         self.step(1)
         self.lmc("series", "s", "add", "-q", "--quant", "*,role=v=bits:8", "s0")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does README.md tell the truth? The commands of its ```console blocks print what it says, and its ```c files compile and run.
+"""Is README.md right? The commands of its ```console blocks print what it says, and its ```c files compile and run.
 
 Usage: test_readme.py [COMPILER...]     default: gcc, and clang where it is; needs build/lmc. The last line is "N passed, N failed".
 SPDX-License-Identifier: MIT
@@ -16,7 +16,7 @@ def blocks(language):
 
 
 def commands():
-    """(command, what it prints). A command begins with "$ ", and goes on to the end of a here document."""
+    """(command, what it prints). A command begins with "$ ", and includes its here document."""
     result = []
     for line in "".join(blocks("console")).splitlines():
         if line.startswith("$ "):
@@ -30,7 +30,7 @@ def commands():
 
 class Readme(unittest.TestCase):
     def test_commands(self):
-        """All in one shell, which prints a line of its own behind each."""
+        """Runs all in one shell, which prints a mark after each command."""
         listed = commands()
         self.assertGreater(len(listed), 8)
         mark = "--- next ---"

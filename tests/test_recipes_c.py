@@ -14,7 +14,7 @@ PLUS = {"gcc": "g++"}
 
 
 def programs():
-    """{name: text}: blocks of C whose first line says their name."""
+    """{name: text}: blocks of C whose first line has their name."""
     with open(os.path.join(ROOT, "docs", "api.md"), encoding="utf-8") as f:
         return {re.match(r"/\* (\w+\.c)\b", b)[1]: b for b in re.findall(r"^```c\n(.*?)^```$", f.read(), re.M | re.S)}
 

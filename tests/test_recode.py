@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of lmc fold, lmc rebase and lmc verify: chains of deltas.
 
-Usage: test_recode.py [--long] [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_recode.py [--long] [-v] [NAME...]      like test_command.py, whose helpers it uses
 
 SPDX-License-Identifier: MIT
 """
@@ -18,27 +18,27 @@ import time
 
 from test_command import DATA, LMC, LONG, ROOT, Case, bf16, f32, main, moved, rounded, safetensors
 
-N = 13  # a whole snapshot, and a chain of 12 deltas
+N = 13  # a full snapshot, and a chain of 12 deltas
 
 
 def make_steps():
-    """Snapshots that change as those of a training run do, and otherwise, too: {path: bytes} each."""
+    """Snapshots that change as in a training run, and in other ways, too; each is {path: bytes}."""
     master, moment, embedding, other = f32(40000), f32(40000, 2), bf16(60000, 3), bf16(30000, 4)
     steps = []
     for k in range(N):
         weights = [("layer.w" if k < 7 else "layer.weight", "BF16", [200, 200], rounded(master))]  # renamed once
         ends = [("embed", "BF16", [600, 100], embedding), ("head", "BF16", [600, 100], embedding)]  # tied
         if k != 9:
-            ends.append(("other", "BF16", [30000], other))  # removed, and there again
+            ends.append(("other", "BF16", [30000], other))  # removed, later back again
         if k >= 8:
             ends.append(("added", "F32", [5000], f32(5000, 5)))
-        header = {"step": "%d" % k, "note": "x" * (k * 37 % 100)}  # of another size: the tensors stand elsewhere in the file
+        header = {"step": "%d" % k, "note": "x" * (k * 37 % 100)}  # of another size, so tensors have other places in the file
         files = {"optimizer/master.safetensors": safetensors([("layer.w", "F32", [200, 200], master), ("layer.m", "F32", [200, 200], moment)], header),
                  "config.json": b'{"step": %d, "list": [%s]}' % (k, b"1, " * (k * 50)), "log": os.urandom(3) * 1000, "empty": b""}
         if k < 5:
             files["model-1-of-2.safetensors"] = safetensors(weights, header)
             files["model-2-of-2.safetensors"] = safetensors(ends, header, pad=1)
-        else:  # sharded otherwise
+        else:  # other shards
             files["model.safetensors"] = safetensors(ends[::-1] + weights, header)
         steps.append(files)
         master, moment = moved(master, 4, 0.4, k), moved(moment, 4, 0.9, k)
@@ -47,7 +47,7 @@ def make_steps():
 
 
 class Chain(Case):
-    """s00 .. s12 are the snapshots, s00.lmc is whole, the others are deltas each against the one before."""
+    """s00 .. s12 are the snapshots. s00.lmc is full; the others are deltas, each against the one before."""
     made = None
 
     @classmethod
@@ -75,11 +75,11 @@ class Chain(Case):
         return ["s%02d.lmc" % k for k in steps]
 
     def lay_out(self, k):
-        """The snapshot as files; its name."""
+        """Restores the snapshot as files; returns its name."""
         name = "s%02d" % k
         if not os.path.exists(self.path(name)):
             chain = self.bases(i for i in range(N) if i != k)
-            self.lmc("-d", name + ".lmc", *chain, says="")  # what is not needed is named
+            self.lmc("-d", name + ".lmc", *chain, says="")  # a message names bases that are not needed
         return name
 
     def damage(self, k, at):
@@ -104,7 +104,7 @@ class Fold(Chain):
             self.restores("folded.lmc", self.made[last][0], "--base", "s00.lmc")
 
     def test_middle_of_a_chain(self):
-        """Against a base that is a delta itself, and from one that is laid out as files."""
+        """Against a base that is a delta itself, and from one that is restored as files."""
         self.lmc("fold", *self.bases([4, 3, 2, 1, 0]), *self.names([7, 5, 8, 6]), "-o", "x.lmc")
         self.lmc(self.lay_out(8), *self.bases([4, 0, 1, 2, 3]), "-o", "direct.lmc")
         self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
@@ -118,7 +118,7 @@ class Fold(Chain):
         self.restores("folded.lmc", self.made[8][0], "--base", "s04")
 
     def test_links_among_the_bases(self):
-        """The first base is the one of the result; deltas may also be named as bases."""
+        """The first base is that of the result; deltas may also be named as bases."""
         self.lmc("fold", *self.bases([0, 1, 2, 3]), *self.names([4, 5]), "-o", "x.lmc")
         self.lmc("fold", *self.bases([2, 5, 3, 4, 0, 1]), *self.names([5, 3, 4]), "-o", "y.lmc")
         self.assertEqual(self.listing("x.lmc")["base_fingerprint"], self.listing("s00.lmc")["fingerprint"])
@@ -137,16 +137,16 @@ class Fold(Chain):
                     del part["packed_size"]
             self.assertEqual(a, b)
         sizes = {t["name"]: t["packed_size"] for f in self.listing("folded.lmc")["files"] for t in f["tensors"]}
-        self.assertLess(min(sizes["embed"], sizes["head"]), 100)  # found again: a tied tensor, and the copy of a master
+        self.assertLess(min(sizes["embed"], sizes["head"]), 100)  # twins are found again: a tied tensor, and the copy of a master
         self.assertLess(sizes["layer.weight"], 100)
 
     def test_standard_output(self):
-        """Has no twins, so that it can be restored from pipe to pipe, as with compressing."""
+        """Standard output has no twins, so that it can be restored from pipe to pipe, as with compressing."""
         p = self.lmc("fold", "-c", *self.bases([0]), *self.names([1, 2]))
         self.assertEqual(p.stdout, self.lmc("fold", "-o", "-", *self.bases([0]), *self.names([2, 1])).stdout)
         self.assertEqual(p.stdout, self.fold(0, 2, "--no-twins"))
         direct = self.lmc("-c", self.lay_out(2), "--base", "s00.lmc").stdout
-        self.assertLess(abs(len(p.stdout) - len(direct)), 100)  # files in the order of the chain, in which masters come first
+        self.assertLess(abs(len(p.stdout) - len(direct)), 100)  # files are in the order of the chain, with masters first
         self.restores("folded.lmc", self.made[2][0], "--base", "s00.lmc")
         self.assertEqual(self.lmc("-dc", "--base", "s00.lmc", stdin=p.stdout).stdout[257:262], b"ustar")
 
@@ -158,7 +158,7 @@ class Fold(Chain):
         self.assertIn("s02.lmc is %s" % fingerprint[2], text)
         text = refuse("--base", "s02.lmc", *self.names([1]), code=4)
         self.assertIn("s01.lmc: needs the base %s (named 's00.lmc' when this delta was made); given: s02.lmc is %s" % (fingerprint[0], fingerprint[2]), text)
-        text = refuse("--base", "s05.lmc", "--no-search", *self.names([6, 7]), code=4)  # whose own base is not there
+        text = refuse("--base", "s05.lmc", "--no-search", *self.names([6, 7]), code=4)  # the base of which is missing
         self.assertIn("s05.lmc: needs the base ", text)
         refuse("--base", "nowhere", *self.names([1]), code=4, says="nowhere: the base cannot be opened")
         self.lmc("fold", "--base", "s00.lmc", *self.names([1, 2, 4]), "-c", code=4)
@@ -200,16 +200,16 @@ class Fold(Chain):
                          [self.listing(name)["fingerprint"] for name in ("s01.lmc", "s02.lmc")])
 
     def test_few_open_files(self):
-        """A long chain is more files than a shell allows at first."""
+        """A long chain has more files than a shell allows to open by default."""
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self.lmc("fold", "--base", "s00.lmc", *self.names(range(1, N)), "-o", "x.lmc",
                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (10, hard)))
         self.assertEqual(self.listing("x.lmc")["fingerprint"], self.listing("s12.lmc")["fingerprint"])
 
     def test_damage(self):
-        """In any link, wherever: code 3, its name, and no output. In the first of all, what is not needed may be damaged."""
+        """Damage anywhere in any link: exit code 3, the link's name, no output. Unneeded bytes of the first snapshot may be damaged."""
         for k in range(1, 5):
-            shutil.rmtree(self.path("s%02d" % k), ignore_errors=True)  # it would be read instead
+            shutil.rmtree(self.path("s%02d" % k), ignore_errors=True)  # it would be read instead of the damaged file
             for at in (20, 0.2, 0.5, 0.8, -10, -60):
                 good = self.read("s%02d.lmc" % k)
                 self.damage(k, at / len(good) if at == 20 else at)
@@ -276,11 +276,11 @@ class Rebase(Chain):
             self.lmc(self.lay_out(k), "-f", "-o", "direct.lmc")
             self.assertEqual(self.read("x.lmc"), self.read("direct.lmc"))
             self.restores("x.lmc", self.made[k][0])
-        self.lmc("rebase", "-f", "--onto", "s00.lmc", "x.lmc", "-o", "y.lmc")  # a whole one against a base
+        self.lmc("rebase", "-f", "--onto", "s00.lmc", "x.lmc", "-o", "y.lmc")  # a full snapshot becomes a delta
         self.restores("y.lmc", self.made[12][0], "--base", "s00.lmc")
 
     def test_single_files(self):
-        """Without a path, of any kind; the attributes go with them."""
+        """Files without a path, of any kind; attributes are kept."""
         old, new = bf16(60000), moved(bf16(60000), 2, 0.05)
         for name, a, b in (("x.safetensors", safetensors([("w", "BF16", [60000], old)]), safetensors([("w", "BF16", [60000], new)])),
                            ("x.bin", old, new), ("grown", b"ab" * 5000, b"ab" * 6000), ("empty", b"", b"")):
@@ -321,7 +321,7 @@ class Rebase(Chain):
         self.lmc("s05.lmc", "--onto", "s00.lmc", code=2, says="--onto is for 'lmc rebase'")
 
     def test_equal_content(self):
-        """The same snapshot again, from another file, is a base as good as any: a run may write one state twice."""
+        """The same snapshot again, from another file, can be a base, too: a run may write one state twice."""
         shutil.copy(self.path("s05.lmc"), self.path("copy.lmc"))
         self.lmc("rebase", *self.bases(range(6)), "--onto", "s08.lmc", *self.bases([6, 7]), "copy.lmc", "-o", "x.lmc")
         self.restores("x.lmc", self.made[5][0], *self.bases(range(9)))
@@ -329,7 +329,7 @@ class Rebase(Chain):
         self.restores("y.lmc", self.made[5][0], *self.bases(range(6)))
 
     def test_index_that_lies(self):
-        """Blocks that are right, each by itself, but not what the index, right in itself, says of them."""
+        """All blocks are right, and so is the index, but they contradict each other."""
         sys.path.insert(0, os.path.join(ROOT, "spec"))
         import make_vectors as vectors
         data, wrong = b"what is there" * 100, bytes(range(32))
@@ -348,12 +348,12 @@ class Rebase(Chain):
             manifest = json.load(f)
 
         def describe(path):
-            o = json.loads(self.lmc("-l", "--json", path, says="").stdout)  # it may say that hashes are damaged
+            o = json.loads(self.lmc("-l", "--json", path, says="").stdout)  # it may warn that hashes are damaged
             o["metadata"] = {k: v for k, v in o["metadata"].items() if not k.startswith("lmc.")}
             for file in o["files"]:
                 for part in [file] + file["tensors"]:
                     del part["packed_size"]
-                    part.pop("sha256", None)  # of some vectors it is wrong, on purpose; made anew it is right
+                    part.pop("sha256", None)  # some vectors have a wrong one on purpose; the new one is right
             return o["fingerprint"], o["metadata"], sorted(o["files"], key=lambda f: f["path"])
         for v in manifest["valid"]:
             path = os.path.join(vectors, "valid", v["name"] + ".lmc")
@@ -374,7 +374,7 @@ class Rebase(Chain):
             p = subprocess.run([LMC, "verify", "--no-search", path] + bases, cwd=self.dir, capture_output=True, timeout=60)
             self.assertIn(p.returncode, codes, (path, p.stderr))
             p = subprocess.run([LMC, "rebase", "--no-search", "--onto", "none", path, "-o", "x.lmc"] + bases, cwd=self.dir, capture_output=True, timeout=60)
-            if p.returncode == 0:  # what only who reads from front to back can see
+            if p.returncode == 0:  # faults that only reading from front to back finds
                 self.lmc("-t", "x.lmc")
                 os.unlink(self.path("x.lmc"))
             else:
@@ -384,7 +384,7 @@ class Rebase(Chain):
 
 class Unknown(Case):
     def test_sections_and_records(self):
-        """What depends on content only is taken along, and what is not is told (R4-56)."""
+        """Sections and records that depend only on content are copied; a message names the others (R4-56)."""
         valid = os.path.join(ROOT, "spec", "vectors", "valid")
 
         def kinds(path):
@@ -407,7 +407,7 @@ class Verify(Chain):
         before = self.tree()
         p = self.lmc("verify", "-v", *args, code=code, **more)
         self.assertEqual(self.tree(), before)
-        return [line for line in p.stderr.decode().splitlines() if ": its base is " not in line]  # where it was found
+        return [line for line in p.stderr.decode().splitlines() if ": its base is " not in line]  # the place of the base
 
     def test_chain_in_any_order(self):
         o = [self.listing("s%02d.lmc" % k) for k in range(N)]
@@ -424,7 +424,7 @@ class Verify(Chain):
         self.assertEqual(self.verify("s05.lmc", "s04.lmc", "--base", self.lay_out(3)), want[4:6])
 
     def test_branches(self):
-        """Each file once, whatever the tree."""
+        """Each file is verified once, in any tree."""
         self.lmc("rebase", *self.bases(range(9)), "--onto", "none", "s09.lmc", "-o", "anchor.lmc")
         made = []
         for k, onto in ((5, 2), (6, 2), (7, 2), (8, 0), (10, 4), (11, 4), (12, 1), (3, 2)):
@@ -483,7 +483,7 @@ class Verify(Chain):
         needs = "lmc: s03.lmc: its payload is intact, but it needs the base %s (named 's02.lmc' when this delta was made), which is none of the files; give it, too, or name it with --base PATH" % wanted
         self.assertIn(needs + " or --search DIR", lines)
         self.assertIn(needs, self.verify("--no-search", *self.names([0, 1, 3, 4, 5]), code=4))
-        self.verify(*self.names([0, 1, 3, 4, 5]), "--search", "away")  # what is advised
+        self.verify(*self.names([0, 1, 3, 4, 5]), "--search", "away")  # as the message advises
         for k in (4, 5):
             self.assertIn("lmc: s%02d.lmc: only its payload was verified: it needs s%02d.lmc" % (k, k - 1), lines)
         self.verify(*self.names([0, 1, 3, 4, 5]), "--base", "s01.lmc", code=4, says="s03.lmc: its payload is intact, but it needs the base ")
@@ -491,19 +491,27 @@ class Verify(Chain):
         self.verify("s00.lmc", "nowhere", code=1, says="nowhere: cannot open it")
         self.verify(self.lay_out(0), code=1, says="is a directory")
 
+    def test_unchanged(self):
+        """A delta that changes nothing does not help where its own base is missing: that is what is asked for."""
+        self.lmc(self.lay_out(2), "--base", "s02.lmc", "-o", "same.lmc")
+        lines = self.verify("--no-search", "s00.lmc", "s01.lmc", "same.lmc", "s03.lmc", code=4)
+        for name in ("same", "s03"):
+            self.assertTrue(any(line.startswith("lmc: %s.lmc: its payload is intact, but it needs the base " % name) for line in lines), lines)
+        self.assertEqual(sum(": ok, " in line for line in self.verify("--no-search", "same.lmc", *self.names(range(4)))), 5)
+
     def test_loop(self):
         for a, b in ((1, 2), (2, 1)):
             self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))
         lines = self.verify("--no-search", "s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", code=4, says="form a loop")
         self.assertEqual(sum(": ok, " in line for line in lines), 1)
-        self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", "s01.lmc")  # of which one can be restored otherwise
+        self.verify("s00.lmc", "1-of-2.lmc", "2-of-1.lmc", "s03.lmc", "s01.lmc")  # one of them can be restored in another way
 
     def test_usage(self):
         for args in ([], ["-"], ["s00.lmc", "-o", "x"], ["-r", "s00.lmc"], ["-c", "s00.lmc"], ["--rm", "s00.lmc"], ["--max", "s00.lmc"], ["-t", "s00.lmc"]):
             self.refuses("verify", *args, code=2)
 
     def test_scratch(self):
-        """In TMPDIR, or beside the first file; of a single file there is none."""
+        """Scratch files are in TMPDIR, or beside the first file; for a single file there are none."""
         env = {k: v for k, v in os.environ.items() if k != "TMPDIR"}
         self.lmc("verify", *self.names(range(3)), env=env)
         self.lmc("verify", *self.names(range(3)), env=dict(env, TMPDIR=self.dir + "/nowhere"), code=1, says="TMPDIR names another directory")
@@ -517,7 +525,7 @@ class Verify(Chain):
 
 class Single(Chain):
     def test_a_tensor_of_a_step(self):
-        """Reads what it needs of the links below, and of those above only the index."""
+        """Reads what it needs from the links below, and only the index of those above."""
         want = dict((t, self.made[7][0]["model.safetensors"]) for t in ("other", "embed"))
         o = {f["path"]: f for f in self.listing("s07.lmc")["files"]}["model.safetensors"]
         for t in o["tensors"]:
@@ -529,13 +537,13 @@ class Single(Chain):
 
 
 class Long(Case):
-    """A chain of 100 deltas, of a run as steps.c makes it up."""
+    """A chain of 100 deltas, of the simulated run of steps.c."""
     N = 100
 
     def measure(self, what, *args):
         start = time.time()
         p = subprocess.Popen([LMC, *args], cwd=self.dir, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, text = p.stdout.read(), p.stderr.read().decode()  # of which one is short
+        out, text = p.stdout.read(), p.stderr.read().decode()  # one of them is short
         _, status, usage = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
         p.stdout.close()
@@ -600,7 +608,7 @@ class Long(Case):
         n_bytes = int(re.search(r"reads of (\d+) bytes", text).group(1))
         print("read %d bytes of %d; the tensor is %.1f %% of the snapshot" % (n_bytes, sum(packed), 100 * len(out) / size))
         self.assertLess(n_bytes, sum(packed[:58]) * 0.25)  # it shares blocks with its neighbours
-        self.assertLess(memory, 320 << 10)  # which grows by 2 MiB for each link
+        self.assertLess(memory, 320 << 10)  # it grows by 2 MiB for each link
 
 
 if __name__ == "__main__":

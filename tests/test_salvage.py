@@ -25,7 +25,7 @@ def varint(data, at):
 
 
 def layout(data):
-    """The sections and blocks of an intact snapshot, but for BLKS and INDX: [(kind, at, size)], [(run, block, at, size)], where BLKS begins."""
+    """The sections and blocks of an intact snapshot, without BLKS and INDX: [(kind, at, size)], [(run, block, at, size)], the place of BLKS."""
     sections, blocks, at, run = [], [], HEADER, 0
     while data[at:at + 4] != b"BLKS":
         kind, size = struct.unpack("<4sQ", data[at:at + 12])
@@ -61,7 +61,7 @@ class Salvage(Case):
         return self.read("good.lmc")
 
     def salvage(self, data, *args, code=0, says=None):
-        """Salvages data to out/; returns the report. What is whole is right, and so is every byte of the rest that is not said to be lost."""
+        """Salvages data to out/; returns the report. Whole files are right, and so are all bytes of others that are not reported as lost."""
         self.write("x.lmc", data)
         shutil.rmtree(self.path("out"), ignore_errors=True)
         self.lmc("salvage", "-o", "out", "x.lmc", *args, code=code, says=says or "")
@@ -153,7 +153,7 @@ class Salvage(Case):
                 unnamed = [f for f in report["files"] if "path" not in f][0]
                 if unnamed["size"]:
                     self.assertIn(self.read("out/" + unnamed["recovered_as"]), data.values())
-        # the first header, and all that says which files there are
+        # the first header, and all descriptions of files
         report = self.salvage(flipped(good, 20), code=0, says="nothing is lost")
         self.check(report, data)
         self.assertIn("whole/void", self.tree("out"))
@@ -213,7 +213,7 @@ class Salvage(Case):
         return versions
 
     def test_base_is_found(self):
-        """Nobody names the base: it lies beside the delta, or in --search; a message says which it was."""
+        """The base is not named: it is beside the delta, or in --search; a message says which one was used."""
         want = {"": self.chain()[2]}
         delta = self.read("c/2.lmc")
         self.write("c/x.lmc", delta)
@@ -227,7 +227,7 @@ class Salvage(Case):
         self.check(self.salvage(delta, "--search", "c", code=4, says="given by --base"), want)
 
     def test_base_is_damaged(self):
-        """A block that the base has lost costs what is coded against it, and nothing else: in each link of the chain."""
+        """A lost block of the base loses only what is coded against it, in each link of the chain."""
         versions = self.chain()
         want, delta = {"": versions[2]}, self.read("c/2.lmc")
         for name in "01":
@@ -282,7 +282,7 @@ class Salvage(Case):
             at = blocks[3][2]
             self.check(self.salvage(good[:at] + os.urandom(n) + good[at:], says="nothing is lost"), want)
             self.check(self.salvage(good[:at + 50] + good[at + 50 + n:], code=3), want)
-        # of another file with the same numbers and sizes: BLKS knows its own
+        # blocks of another file with the same numbers and sizes: BLKS tells them apart
         self.write("other", bytes(x ^ 1 for x in os.urandom(300000)))
         self.write("ours", os.urandom(300000))
         self.lmc("-q", "other", "-o", "other.lmc")
@@ -302,7 +302,7 @@ class Salvage(Case):
         at = [s[1] for s in sections if s[0] == b"RUN "]
         # its place is certain: nothing of it is lost
         self.check(self.salvage(flipped(good, at[0] + 20)[:rows], code=3), {"a": self.read("d/a"), "b": self.read("d/b")})
-        # no section is left: the blocks come one after another, as a file without a name
+        # no section is left: the blocks become, one after another, a file without a name
         self.write("x.lmc", flipped(good, *(s[1] + 3 for s in sections))[:rows])
         self.lmc("salvage", "x.lmc", code=3, says="0 of 1 files intact")
         self.assertEqual(self.tree("x.salvaged"), ["salvage.json", "unnamed", "unnamed/file-0000"])
@@ -342,7 +342,7 @@ def index_body(data):
 
 
 def index_replaced(data, body):
-    """A snapshot with another body of its index: hand made, with the checksums that belong to it."""
+    """A snapshot with another body of its index, and with the right checksums for it."""
     def crc32c(b):
         crc = 0xFFFFFFFF
         for byte in b:
@@ -362,16 +362,16 @@ def ends(part):
 
 
 def place_of_damage(text):
-    """(path, tensor or None, first byte, last byte), as a message has them."""
+    """(path, tensor or None, first byte, last byte), as a message states them."""
     place = re.search(r"\(bytes (\d+) to (\d+) of (?:the tensor '(\w+)')?(?: of )?(?:'([^']+)')?", text)
     return (place[4] or "", place[3], int(place[1]), int(place[2])) if place else text
 
 
 class Places(Case):
-    """Where a snapshot is damaged: all verbs name one place."""
+    """All verbs name the same place of damage. Docstrings in the past tense tell the fault that a test is for."""
 
     def test_a_lost_beginning(self):
-        """The first page is gone: not "not an LMC file", when the end is one's."""
+        """The first page is lost: this is not reported as "not an LMC file", because the end is that of an LMC file."""
         self.write("a", safetensors([("w", "BF16", [60000], bf16(60000))]))
         self.lmc("a")
         self.write("b.lmc", bytes(4096) + self.read("a.lmc")[4096:])
@@ -381,7 +381,7 @@ class Places(Case):
         self.assertNotIn(b"salvage", self.refuses(None, "-t", "c.lmc", code=3, says="").stderr)
 
     def test_what_is_damaged(self):
-        """File and tensor are named, and what helps; bytes after the end are counted, by all alike."""
+        """Messages name file, tensor and remedy; all verbs count bytes after the end."""
         names = ["w%d" % i for i in range(5)]
         self.write("d/a.safetensors", safetensors([(n, "BF16", [100000], bf16(100000, i)) for i, n in enumerate(names)]))
         self.write("d/config.json", b"{}")
@@ -403,9 +403,9 @@ class Places(Case):
         self.write("text.lmc", data.replace(b"\r\n", b"\n"))
         for args in (("-t",), ("-l",)):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
-        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # what follows the version of another format is not for this reader to check
+        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # this reader cannot check what follows another version
         self.lmc("-t", "version.lmc", code=1, says="written by a newer lmc, in format 3.0: update lmc")
-        for back in (200, 30):  # the index and the trailer: a file was named that is intact
+        for back in (200, 30):  # the index and the trailer: no file is named, for all are intact
             self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
             for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
                 p = self.refuses(None, *args, "end.lmc", *(["w1"] if args[0] == "cat" else []), code=3)
@@ -418,11 +418,11 @@ class Places(Case):
         self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 0, and the slice asks for number 5000000")
 
     def test_cat_of_another_tensor(self):
-        """Blocks of one snapshot with what the index of another one says of them: `cat`, which reads large tensors part by part,
-        took them for the tensor that the index names."""
+        """Blocks of one snapshot with the index of another one. `cat`, which reads large tensors in parts, accepted them as the tensor that the index
+        names."""
         packed = []
         for i in range(2):
-            noise = bytes(random.Random(7).randbytes(5 << 20)[:-1]) + bytes([i]) # stored as it is: blocks of one size
+            noise = bytes(random.Random(7).randbytes(5 << 20)[:-1]) + bytes([i]) # noise is stored: all blocks have one size
             self.write("n%d" % i, safetensors([("w", "U8", [5 << 20], noise)]))
             self.lmc("n%d" % i)
             packed.append(self.read("n%d.lmc" % i))
@@ -440,7 +440,7 @@ class Places(Case):
         self.assertFalse(os.path.exists(self.path("v")))
 
     def test_damage_is_in_the_tensor_that_is_named(self):
-        """The place was found in steps of 64 KiB, so what was named was a tensor before it."""
+        """The place is exact: in steps of 64 KiB, a tensor before it would be named."""
         self.write("d/a.safetensors", safetensors(
             [("a", "BF16", [100000], bf16(100000))] + [("n%d" % i, "BF16", [3000], bf16(3000, i)) for i in range(4)] +
             [("f%d" % i, "F32", [2000], f32(2000)) for i in range(3)] + [("b", "BF16", [100000], bf16(100000, 7))]))
@@ -456,7 +456,7 @@ class Places(Case):
                           [(f["path"], None, *ends(part)) for f in lost for part in f["lost"]], text)
 
     def test_one_place_for_one_damage(self):
-        """-t counted from the start of the file, salvage from that of the tensor, and -t was a block too early
+        """All verbs name the same bytes of the tensor, also
         where blocks are decoded together."""
         sizes = [400000, 70000, 300000]
         self.write("a.safetensors", safetensors([("w%d" % i, "BF16", [n], bf16(n, i)) for i, n in enumerate(sizes)]))

@@ -26,7 +26,7 @@ from test_command import LMC, LONG, MB, Case, bf16, can_see_writers, f32, floats
 
 KILLS = next((int(a.split("=")[1]) for a in sys.argv if a.startswith("--kills=")), 40)
 
-# ---- data: training, roughly ----
+# ---- data, similar to training ----
 
 
 def step(data, rng, share=0.02):
@@ -77,12 +77,12 @@ class SeriesCase(Case):
         self.rng = random.Random(7)
 
     def series(self, *args, **more):
-        if args[0] in ("prune", "gc", "restore", "rebuild"):  # they say what they do
+        if args[0] in ("prune", "gc", "restore", "rebuild"):  # they print what they do
             more.setdefault("says", "")
         return self.lmc("series", "s", *args, **more)
 
     def denies(self, *args, code, says):
-        """An error with that text, and nothing has changed but, perhaps, the times of series.json."""
+        """An error with that text, and nothing has changed except, perhaps, the time of series.json."""
         def state():
             return {f: (os.path.isfile(self.path(f)) and self.read(f), os.lstat(self.path(f)).st_mtime_ns if not f.startswith("s/series.json") and
                         os.path.isfile(self.path(f)) else 0) for f in self.tree()}
@@ -92,7 +92,7 @@ class SeriesCase(Case):
         return p
 
     def put(self, name, content):
-        """A source: a file, or a directory."""
+        """Writes a source: a file, or a directory."""
         for path, data in content.items() if isinstance(content, dict) else [("", content)]:
             self.write(name + "/" + path if path else name, data)
 
@@ -119,7 +119,7 @@ class SeriesCase(Case):
             self.assertEqual(self.lmc("series", directory, "restore", "-c", name).stdout, self.want[name], name)
 
     def check_all(self, names=None, directory="s"):
-        """All that is kept is as it was added, and these are the names."""
+        """All kept snapshots restore what was added, and have these names."""
         kept = self.kept(directory)
         self.assertEqual(kept, set(self.want if names is None else names))
         for name in kept:
@@ -197,7 +197,7 @@ class Verbs(SeriesCase):
         self.denies("cat", "a", "-o", "s/x", code=1, says="lies in the series")
 
     def test_restore_to_the_name_of_the_snapshot(self):
-        """It went to the name that the source had, the same for all, and did not say so."""
+        """It goes to the snapshot's own name, not to that of its source, which may be the same for all."""
         for k in (1001, 1701):
             self.write("step-%d/model.bf16.safetensors" % k, model(bf16(100, k), k))
             self.series("add", "step-%d/model.bf16.safetensors" % k, "--name", "step-%06d" % k)
@@ -226,7 +226,7 @@ class Verbs(SeriesCase):
         self.denies("restore", "-o", "s/", "k9", code=1, says="lies in the series")
 
     def test_numbers_that_go_backwards(self):
-        """A delta of a later step is larger than it needs to be, and nobody said so."""
+        """A delta against a later step is larger than necessary, and there was no message."""
         weights = [bf16(1000)]
         while len(weights) < 9:
             weights.append(step(weights[-1], self.rng))
@@ -235,7 +235,7 @@ class Verbs(SeriesCase):
         self.add("step-1001", model(weights.pop(), 1001), says="s/step-1001.lmc: is coded against step-1750, which has a higher number; "
                  "deltas are smaller if snapshots are added in the order of their numbers")
         for name, more in (("step-1002", ()), ("step-1000", ("--anchor",)), ("other-7", ()), ("step-3", ("-q",))):
-            self.add(name, model(weights.pop(), 7), *more)  # nothing to say
+            self.add(name, model(weights.pop(), 7), *more)  # no message
 
     def test_cat(self):
         self.chain(5, 3000, checkpoint)
@@ -285,7 +285,7 @@ class Verbs(SeriesCase):
             os.unlink(self.path("r/" + name))
         self.lmc("series", "r", "rebuild", says="lmc: r: the new list has 6 snapshots\n")
         self.assertEqual(list(self.listed("r")), ["a-2-fp32", "a-10-fp32", "b9", "b10", "x", "y1"])
-        self.lmc("series", "r", "prune", "--keep-every", "10", says="")  # those without a number stay
+        self.lmc("series", "r", "prune", "--keep-every", "10", says="")  # snapshots without a number stay
         self.assertEqual(self.kept("r"), {"a-10-fp32", "b10", "x"})
         names = ["llama-3-8b-step500", "llama-3-8b-step1000", "global_step1500-fp32", "qwen-7b-iter_0002000", "epoch=3-Step=3000-v1", "epoch=4-Step=3500"]
         for i, name in enumerate(names):
@@ -325,7 +325,7 @@ class Verbs(SeriesCase):
         self.add("a", model(weights, 0))
         self.add("d", checkpoint(weights, moments, 1))
         self.denies("add", "a.safetensors", code=1, says="already has a snapshot a; give the new one another name")
-        self.series("add", "--rm", "a.safetensors")  # is the same
+        self.series("add", "--rm", "a.safetensors")  # it is the same content
         self.assertFalse(os.path.exists(self.path("a.safetensors")))
         for content, says in ((model(step(weights, self.rng), 0), "differs from its snapshot"), (self.want["a"] + b"x", "longer"), (self.want["a"][:-1], "differs")):
             self.write("a.safetensors", content)
@@ -347,7 +347,7 @@ class Verbs(SeriesCase):
         self.put("d", self.want["d"])
         self.denies("add", "--rm", "d", code=1, says="is forgotten; 'lmc series DIR keep d' first")
         self.denies("add", "d", code=1, says="which is forgotten, but not removed yet")
-        # an empty directory as a snapshot is not taken for one of what lies in another
+        # an empty directory as a snapshot is not confused with an empty one inside another
         os.mkdir(self.path("empty"))
         self.series("add", "empty")
         self.write("empty/x", b"1")
@@ -401,7 +401,7 @@ class Verbs(SeriesCase):
         self.assertEqual(self.snapshot("s"), before)
 
     def test_gc_across_anchors(self):
-        """What is left is coded against what is left, whatever anchors were between; chains stay within bounds."""
+        """The rest is coded against the rest, even if anchors between are removed; chains keep their limit."""
         self.chain(20, 3000, model, "step_%d", "--every", "4")
         self.series("prune", "--keep-every", "5")
         self.series("gc")
@@ -416,7 +416,7 @@ class Verbs(SeriesCase):
         self.check_all()
 
     def test_gc_does_what_it_said(self):
-        """What is coded again first is no longer what the others find."""
+        """Snapshots that gc codes again change the files that later ones use as bases."""
         self.chain(5, 300, model, "step_%d", "--every", "3")
         self.series("prune", "0", "2", "3")
         said = self.series("gc", "--dry-run").stdout.decode().splitlines()
@@ -425,7 +425,7 @@ class Verbs(SeriesCase):
         self.assertEqual([line for line in done if line in said], said)
 
     def test_gc_tells_mirrors(self):
-        """A file that gc has coded again has another time, even where it has the size of the old one."""
+        """A file that gc has coded again gets a new time, even if it has the old size, so that mirrors notice."""
         self.chain(3, 20000)
         for n in range(3):
             os.utime(self.path("s/step_%d.lmc" % n), (1000000000, 1000000000))
@@ -452,7 +452,7 @@ class Verbs(SeriesCase):
             shutil.rmtree(self.path("t"))
 
     def test_same_content_again(self):
-        """Fingerprints repeat: chains have no loops, and files whose headers alone differ come back as they were."""
+        """Fingerprints repeat: chains have no loops, and files that differ only in their headers are restored exactly."""
         a, b = bf16(1000, 1), bf16(1000, 2)
         for i, (weights, note) in enumerate([(a, ""), (b, ""), (a, ""), (a, "x"), (b, "y"), (b, ""), (a, "z"), (a, "")]):
             self.add("s%d" % i, model(weights, 0, note))
@@ -471,7 +471,7 @@ class Verbs(SeriesCase):
             shutil.rmtree(self.path("t"))
 
     def test_random_operations(self):
-        """Against a model of what must be there."""
+        """Random operations, compared with a model."""
         weights, forgotten, n = bf16(300), {}, 0
         self.add("first", model(weights, 0), "--every", "4")
         for i in range(150):
@@ -521,7 +521,7 @@ class Verbs(SeriesCase):
         self.denies("list", code=1, says="but no series.json; 'lmc series DIR rebuild'")
         self.denies("add", "step_1.safetensors", code=1, says="but no series.json; 'lmc series DIR rebuild'")
         self.series("rebuild", "--every", "7")
-        self.check_all()  # what was forgotten is back
+        self.check_all()  # forgotten snapshots are back
         self.write("s/series.json", b"{")
         self.series("rebuild")
         self.check_all()
@@ -544,10 +544,10 @@ class Verbs(SeriesCase):
         self.check_all()
 
     def test_rebuild_says_what_is_lost(self):
-        """A snapshot whose file was missing was given up without a word."""
+        """A snapshot whose file is missing is named."""
         self.chain(9, 300, model, "step_%d", "--every", "3")
         self.series("prune", "step_2", "step_8")
-        os.unlink(self.path("s/step_5.lmc"))  # nothing builds on it
+        os.unlink(self.path("s/step_5.lmc"))  # nothing depends on it
         self.assertTrue(self.series("list").stdout.decode().splitlines()[-1].startswith("9 snapshots (2 forgotten, 1 missing), "))
         self.denies("verify", "step_5", code=1, says="is missing; bring it back")
         times = {n: e["time"] for n, e in self.listed().items()}
@@ -555,7 +555,7 @@ class Verbs(SeriesCase):
                     "forgotten before, and kept again: step_2, step_8; the old one is series.json.old\n")
         del self.want["step_5"], times["step_5"]
         self.check_all()
-        self.assertEqual({n: e["time"] for n, e in self.listed().items()}, times)  # and the sources' names are not lost
+        self.assertEqual({n: e["time"] for n, e in self.listed().items()}, times)  # and the sources' names are kept
         self.denies("restore", "step_4", code=1, says="step_4.safetensors: exists already")
         self.series("prune", "step_2")
         self.series("gc")
@@ -563,7 +563,7 @@ class Verbs(SeriesCase):
             os.unlink(self.path("s/step_%d.lmc" % k))
         self.series("rebuild", code=0, says="the new list has 2 snapshots; given up, for their files are missing: step_0, step_1, step_3 and 2 more; "
                     "gone, and no longer known to watch: step_2; the old one is series.json.old\n")
-        os.unlink(self.path("s/step_6.lmc"))  # on which step_7 builds
+        os.unlink(self.path("s/step_6.lmc"))  # step_7 depends on it
         self.series("rebuild", code=4, says="given up, for their files are missing: step_6; ")
         self.write("s/series.json", b"{")
         self.series("rebuild", code=4, says="s: the new list has 1 snapshot; the old one is series.json.old, and cannot be read\n")
@@ -609,7 +609,7 @@ class Refusals(SeriesCase):
                            (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
                            (["series", "s", "watch", "--interval", "0", "a"], "no number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
                            (["series", "s", "add", "--nonsense", "a"], "no option '--nonsense'"), (["series", "s", "restore", "-c", "-o", "x", "a"], "exclude each other"),
-                           (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "no standard input"),
+                           (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "not standard input"),
                            (["-t", "--keep-last", "3", "a"], "no option '--keep-last'"), (["--once", "a"], "no option '--once'")):
             self.refuses(None, *args, code=2, says=says)
 
@@ -617,7 +617,7 @@ class Refusals(SeriesCase):
         self.add("a", model(bf16(50), 0))
         self.put("d", {"x": b"1"})
         self.denies("add", "none", code=1, says="cannot open it")
-        self.denies("add", "s/a.lmc", code=1, says="restore it, and add what comes out")
+        self.denies("add", "s/a.lmc", code=1, says="restore it, and add the restored files")
         self.denies("add", ".", code=2, says="choose one with --name")
         self.denies("add", "--name", "x", ".", code=1, says="is or holds the series itself")
         self.denies("add", "--name", "x", "s", code=1, says="is or holds the series itself")
@@ -626,7 +626,7 @@ class Refusals(SeriesCase):
         self.assertFalse(os.path.exists(self.path("d/new")))
         self.denies("add", "--name", "x", "s/.lock", code=1, says="is or holds the series itself")
         self.refuses("series", "none/new", "add", "d", code=1, says="cannot create the directory")
-        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, and a series is one")
+        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, but a series must be one")
         os.mkfifo(self.path("pipe"))
         self.denies("add", "pipe", code=1, says="neither a file nor a directory")
         os.rename(self.path("pipe"), self.path("d/pipe"))
@@ -665,7 +665,7 @@ class Refusals(SeriesCase):
         self.denies("restore", "1", "-o", "x", code=3, says="is damaged or no snapshot")
         self.denies("gc", code=4, says="nothing was removed")
         self.write("s/step_1.lmc", whole[0])
-        self.denies("verify", "1", code=3, says="is another snapshot than was added under this name")
+        self.denies("verify", "1", code=3, says="is not the snapshot that was added under this name")
         self.denies("gc", code=3, says="nothing was removed")
         damaged = bytearray(whole[1])
         damaged[200] ^= 1
@@ -681,22 +681,22 @@ class Refusals(SeriesCase):
                 break
         self.denies("verify", "0", "2", code=3, says="lmc: ")
         self.denies("restore", "2", "-o", "x", code=3, says="lmc: ")
-        # a broken tip does not stop the series
+        # a broken last snapshot does not stop the series
         self.write("s/step_1.lmc", whole[1])
         os.unlink(self.path("s/step_2.lmc"))
         self.add("next", model(bf16(100), 9), says="is not coded against it")
         self.assertEqual(self.listed()["next"]["kind"], "anchor")
         self.write("s/step_2.lmc", whole[2])
-        # a forgotten file that is another one now, or is gone
+        # a forgotten file that was replaced, or removed
         self.write("s/step_3.lmc", self.read("s/step_0.lmc"))
-        self.denies("gc", code=3, says="is another snapshot than was added")
+        self.denies("gc", code=3, says="is not the snapshot that was added")
         os.unlink(self.path("s/step_3.lmc"))
         self.series("gc")
         del self.want["step_3"]
         self.check_all()
 
     def test_add_when_the_base_is_damaged(self):
-        """A damaged block shows only when the next one is coded: what was not added is named, and what to do."""
+        """A damaged block is found only when the next snapshot is coded: the message names what was not added, and what to do."""
         self.chain(2, 40000)
         damaged = bytearray(self.read("s/step_0.lmc"))
         damaged[len(damaged) // 3] ^= 1
@@ -751,7 +751,7 @@ class Refusals(SeriesCase):
         self.check_all()
 
     def test_source_that_changes(self):
-        """What is written to while it is added stays, and so does the series."""
+        """A source that changes while it is added stays, and the series does not change."""
         self.chain(1, 400)
         self.put("d", {"%03d" % i: os.urandom(60000) for i in range(60)})
         before = self.entries()
@@ -767,7 +767,7 @@ class Refusals(SeriesCase):
         self.assertEqual(len(os.listdir(self.path("d"))), 60)
         self.assertEqual(self.entries(), before)
         self.check_all()
-        # what nobody can have read otherwise: the snapshot is right, but what became of the source afterwards is not known
+        # only the directory's time changes: the snapshot is right, but later changes of the source are not known
         start = os.stat(self.path("d")).st_mtime_ns
         touches = subprocess.Popen([sys.executable, "-c", "import os, time\nwhile True:\n os.utime('d')\n time.sleep(0.0005)"], cwd=self.dir)
         try:
@@ -832,11 +832,11 @@ class Manifest(SeriesCase):
         for junk in (b"", b"\0" * 100, b"null\n", b"[]", b'"crc32c": "00000000"}\n', manifest(good) + b" "):
             self.write("s/series.json", junk)
             self.denies("gc", code=3, says="is damaged")
-        self.write("s/series.json", manifest([changed(time=s) for s in (1 << 62,)]))  # odd but harmless
+        self.write("s/series.json", manifest([changed(time=s) for s in (1 << 62,)]))  # unusual but harmless
         self.series("list")
-        # a right checksum, and a fingerprint that is not that of the file: what is forgotten is not removed
+        # a right checksum, and a fingerprint that is not the file's: the forgotten file is not removed
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", fingerprint=good[0]["fingerprint"])]))
-        self.denies("gc", code=3, says="is another snapshot than was added")
+        self.denies("gc", code=3, says="is not the snapshot that was added")
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", name="none")]))
         self.series("gc")
         self.assertEqual([e["state"] for e in self.entries()], ["kept", "gone"])
@@ -850,13 +850,13 @@ class Manifest(SeriesCase):
         self.assertEqual(self.read("precious.lmc"), b"precious")
 
     def test_a_new_series_is_on_the_disk(self):
-        """Before the source goes, the directory above a new series is synced, too."""
+        """Before the source is removed, the directory above a new series is synced, too."""
         if not shutil.which("strace"):
             return
         self.write("w", b"source")
         subprocess.run(["strace", "-f", "-y", "-o", "trace", "-e", "trace=fsync,unlink,unlinkat", LMC, "series", "s/", "add", "--rm", "w"], cwd=self.dir)
         trace = self.read("trace").decode()
-        if "fsync(" in trace:  # where a process may be traced
+        if "fsync(" in trace:  # if tracing is allowed
             self.assertIn("<%s>)" % os.path.realpath(self.dir), trace[:trace.index('("w"')])
 
     def test_what_a_kill_leaves(self):
@@ -873,7 +873,7 @@ class Manifest(SeriesCase):
         self.check_all()
         self.series("prune", "--dry-run", "0")
         self.assertTrue(os.path.exists(self.path("s/new.lmc")))
-        self.series("prune", "1")  # whatever changes the series tidies up
+        self.series("prune", "1")  # every verb that changes the series cleans up
         self.assertEqual(self.files(), {"step_0", "step_1"})
         self.assertEqual([e["name"] for e in self.entries()], ["step_0", "step_1"])
         self.assertFalse(os.path.exists(self.path("s/.lmc-abcDEF")))
@@ -883,7 +883,7 @@ class Manifest(SeriesCase):
         self.assertFalse(os.path.exists(self.path("s/.lmc-recode")))
         self.assertEqual(self.read("s/.lmc-abcdef/x"), b"somebody's directory")
         shutil.rmtree(self.path("s/.lmc-abcdef"))
-        self.write("s/series.json", manifest([good[0], {**good[1], "state": "forgotten"}]))  # removed, not noted
+        self.write("s/series.json", manifest([good[0], {**good[1], "state": "forgotten"}]))  # the file is removed, the list is not updated
         self.denies("keep", "step_1", code=1, says="is missing")
         self.series("gc")
         del self.want["step_1"]
@@ -915,7 +915,7 @@ class Together(SeriesCase):
         adds = [self.start("add", "a%d.safetensors" % n) for n in (1, 2, 3)]
         for p in adds:
             self.wait_for(p, b"another lmc changes the series; waiting")
-        self.check_restore("step_0")  # readers go on
+        self.check_restore("step_0")  # readers continue
         os.close(fd)
         for p in adds:
             self.assertEqual(p.wait(), 0, p.stderr.read())
@@ -938,7 +938,7 @@ class Together(SeriesCase):
         self.chain(4, 100000)
         self.series("prune", "0", "2")
         before = {f: self.read("s/%s.lmc" % f) for f in self.files()}
-        reader = self.start("restore", "-c", "3")  # it stops when the pipe is full
+        reader = self.start("restore", "-c", "3")  # it waits when the pipe is full
         head = reader.stdout.read(10)
         gc = self.start("gc")
         self.wait_for(gc, b"the series is being read; waiting")
@@ -950,9 +950,9 @@ class Together(SeriesCase):
             p.stdout.close()
             p.stderr.close()
         self.assertEqual(self.files(), {"step_1", "step_3"})
-        fd = self.lock(1)  # as gc does
+        fd = self.lock(1)  # like gc
         reader = self.start("restore", "-c", "3")
-        self.wait_for(reader, b"gc is at work here; waiting")
+        self.wait_for(reader, b"gc is running here; waiting")
         os.close(fd)
         self.assertEqual(reader.communicate()[0], self.want["step_3"])
 
@@ -1059,13 +1059,13 @@ class Watch(SeriesCase):
         self.check_all()
         self.assertEqual(os.listdir(self.path("in")), ["bad.safetensors"])
         self.write("s/series.json", b"{}")
-        self.lmc("series", "s", "watch", "in", code=3, says="is damaged")  # for good
+        self.lmc("series", "s", "watch", "in", code=3, says="is damaged")  # it ends
         self.refuses("series", "s", "watch", "none", code=1, says="No such file")
         self.refuses("series", "s", "watch", "in/bad.safetensors", code=1, says="is no directory")
         self.refuses("series", "in", "watch", "in", code=1, says="is the series itself")
 
     def test_unfinished_is_left(self):
-        """What is cut may be half written, also below a directory: it is tried again, and never taken as plain bytes."""
+        """A truncated file may be half written, also below a directory: it is tried again, and never added as plain bytes."""
         whole, archive = model(bf16(4000), 1), io.BytesIO()
         with zipfile.ZipFile(archive, "w") as z:
             z.writestr("a/data.pkl", bytes(range(256)) * 400)
@@ -1092,7 +1092,7 @@ class Watch(SeriesCase):
 
     @unittest.skipUnless(can_see_writers(), "the system does not tell who writes")
     def test_open_file_is_left(self):
-        """Its writer pauses for longer than --settle. What is closed is taken."""
+        """The writer pauses longer than --settle. Only closed files are added."""
         whole = model(bf16(4000), 1)
         self.put_in("d", {"model.safetensors": whole, "optimizer.bin": b"half"})
         self.put_in("f.safetensors", whole)
@@ -1107,7 +1107,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.listdir(self.path("in")), ["d"])
 
     def test_kill_that_leaves_empty_directories(self):
-        """All files were removed, and they stayed for ever."""
+        """Of a directory that is added, all files were removed: the directories go, too."""
         files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
         self.put_in("d", files)
         self.once()
@@ -1123,7 +1123,7 @@ class Watch(SeriesCase):
         self.check_all()
 
     def test_link_that_leads_nowhere(self):
-        """It was never settled."""
+        """Such a directory is settled, too."""
         self.put_in("d", {"model.safetensors": model(bf16(400), 1)})
         os.symlink("nothing", self.path("in/d/link"))
         self.once("--rm")
@@ -1132,7 +1132,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.readlink(self.path("out/link")), "nothing")
 
     def test_changed_later(self):
-        """A name is never added twice: that is said of what was written to since."""
+        """A name is never added twice: a message says so if the source has changed since."""
         self.put_in("a.safetensors", model(bf16(400), 1))
         self.once()
         self.once()
@@ -1145,7 +1145,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.listdir(self.path("in")), ["a.safetensors"])
 
     def test_two_watches(self):
-        """From cron, say, while the one before is still at work: what that has done meanwhile is no error."""
+        """Two at a time, for example from cron: what the other has done meanwhile is no error."""
         for args in ([], ["--rm"]):
             self.put_in("step%d.safetensors" % len(args), model(bf16(400), len(args)))
             if not args:
@@ -1197,8 +1197,8 @@ class Watch(SeriesCase):
 
 
 class Kills(SeriesCase):
-    """kill -9 at a moment drawn uniformly from the run's duration; then the next command must work, and everything that counts
-    must restore. What was left is told from outside."""
+    """kill -9 at a moment drawn uniformly from the run's duration; then the next command must work, and all snapshots in the list must restore. What
+    a kill has left is classified from outside."""
 
     counts = {}
 
@@ -1248,7 +1248,7 @@ class Kills(SeriesCase):
         self.assertIn(p.returncode, (0, -9), text)
 
     def duration(self, prepare, args):
-        """The median of three runs to the end."""
+        """The median time of three complete runs."""
         times = []
         for _ in range(3):
             prepare()
@@ -1292,7 +1292,7 @@ class Kills(SeriesCase):
             else:
                 self.assertEqual(self.snapshot("step_6"), {**content, "optimizer": False})
             if self.rng.random() < 0.3:
-                self.check_all({n for n in self.want})  # readers need no tidying up
+                self.check_all({n for n in self.want})  # readers need no cleaning up
             if os.path.exists(self.path("step_6")):
                 again = self.lmc("series", "s", *args, code=1 if confirmed and not remove else 0, says="already" if confirmed and not remove else None)
                 del again

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of lmc stats: figures against those computed here, table and JSON.
+"""Tests of lmc stats: figures are compared with those computed here; table and JSON.
 
-Usage: test_stats.py [-v] [NAME...]      as test_command.py, from which it has its means
+Usage: test_stats.py [-v] [NAME...]      like test_command.py, whose helpers it uses
 
 SPDX-License-Identifier: MIT
 """
@@ -34,7 +34,7 @@ def integers(data, width):
 
 
 def expected(dtype, data, old=None):
-    """What lmc stats --json must say of a tensor, but for coded sizes."""
+    """What lmc stats --json must say about a tensor, except coded sizes."""
     width, exponent_bits, bias, rotated, signed, negative_zero = KINDS[dtype]
     bits = 8 * width
     values = integers(data, width)
@@ -56,7 +56,7 @@ def expected(dtype, data, old=None):
 
 
 def flipped(data, width, share, seed):
-    """Some elements changed, of some the sign only."""
+    """Some elements change, some only their sign."""
     rng, out = random.Random(seed), bytearray(data)
     for i in range(0, len(out), width):
         if rng.random() < share:
@@ -87,7 +87,7 @@ class StatsCase(Case):
 
 class Figures(StatsCase):
     def make(self, n=900):
-        """All kinds, of rare values and of frequent ones, 0 and -0 among them."""
+        """Tensors of all kinds, with rare and frequent values, also 0 and -0."""
         rng, tensors = random.Random(1), []
         for dtype, (width, *_) in KINDS.items():
             if not dtype:
@@ -172,7 +172,7 @@ class Figures(StatsCase):
         self.assertEqual(sizes, sorted(set(sizes)))
 
     def test_pieces(self):
-        """Larger than what is read at once; raw files by their dtype or as bytes."""
+        """Tensors larger than one read; raw files by their dtype or as bytes."""
         part = bf16(100000)
         old, new = part * 90, part * 89 + flipped(part, 2, 0.5, 1)
         self.write("a", old)
@@ -198,7 +198,7 @@ class Figures(StatsCase):
 
 
 class Snapshots(StatsCase):
-    """What is compared with what, whatever holds it."""
+    """Which tensors are compared with which, in all kinds of files."""
 
     def setUp(self):
         super().setUp()
@@ -248,7 +248,7 @@ class Snapshots(StatsCase):
         self.assertRegex(text, r"(?m)^  file +3 +removed +config.json$")
 
     def test_one_is_compared_with_one(self):
-        """A gradient that appears beside weights of its name and dtype is new; another order or file of the tensors is none."""
+        """A gradient that appears beside weights of its name and dtype is new; another order or another file makes no tensor new."""
         for k in range(2):
             self.lay_out(k)
         self.write("s1/grad.safetensors", safetensors([("w", "BF16", [50, 100], self.w[3])]))
@@ -274,7 +274,7 @@ class Snapshots(StatsCase):
             self.lmc("stats", *names)
 
     def test_memory(self):
-        """It does not grow with a series, but for the index of each .lmc file and little more."""
+        """Memory does not grow with a series, except by the index of each .lmc file and a little more."""
         if SANITIZED:
             self.skipTest("sanitized build")
         self.write("x", bf16(100000) * 40)
@@ -326,7 +326,7 @@ class Names(StatsCase):
         self.assertEqual(self.tree(), before)
 
     def test_hostile_names(self):
-        """In the table and in JSON; names of files, too, and bytes that are no UTF-8."""
+        """In the table and in JSON; also names of files, and bytes that are not UTF-8."""
         name = b"run/<&\"'>\xff\x1b[0m.safetensors"
         os.rename(os.fsencode(self.path(self.names[0])), os.path.join(os.fsencode(self.dir), name))
         p = self.lmc("stats", name, self.names[1])

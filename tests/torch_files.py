@@ -1,5 +1,5 @@
-"""Files of PyTorch that are made here, without it, and what is in them: cases() are read by the command (test_checkpoints.py) and by Python
-(python/tests/test_torch_files.py), which must find the same.
+"""Makes files of PyTorch without PyTorch. cases() also has their content: the command (test_checkpoints.py) and Python
+(python/tests/test_torch_files.py) must find the same.
 
 SPDX-License-Identifier: MIT
 """
@@ -17,7 +17,7 @@ KINDS = {"F32": "torch.FloatStorage", "BF16": "torch.BFloat16Storage", "C64": "t
 
 
 def pickled(tensors, protocol=2):
-    """What torch.save pickles for {name: (storage class, key, numel, offset, shape, strides)}."""
+    """The pickle of torch.save for {name: (storage class, key, numel, offset, shape, strides)}."""
     def text(s):
         return b"X" + struct.pack("<I", len(s.encode())) + s.encode()
     def number(n):
@@ -47,7 +47,7 @@ def torch_file(tensors, records, **more):
 
 
 def metadata(items):
-    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
+    """The pickle of torch.distributed.checkpoint for (name, extents, position, offset, size), by classes with the same names."""
     module = types.ModuleType("torch.distributed.checkpoint.metadata")
     for name in "Metadata", "MetadataIndex", "TensorStorageMetadata", "Size", "_StorageInfo":
         setattr(module, name, type(name, (), {"__module__": module.__name__}))
@@ -69,14 +69,14 @@ def metadata(items):
 
 
 def elements(data, dtype, offset, shape, strides):
-    """Of a view, in the order of its shape."""
+    """The elements of a view, in the order of its shape."""
     width = WIDTHS[dtype]
     places = (offset + sum(i * s for i, s in zip(index, strides)) for index in itertools.product(*map(range, shape)))
     return b"".join(data[place * width:(place + 1) * width] for place in places)
 
 
 def torch_case(views, **changes):
-    """A file, and its tensors. views: dtype, offset, shape and strides by name; each dtype has a storage. changes: of its pickle."""
+    """A file, and its tensors. views: dtype, offset, shape and strides by name; each dtype has a storage. changes: to its pickle."""
     records, keys = {}, {}
     for dtype, *_ in views.values():
         keys[dtype] = str(len(records)) if dtype not in keys else keys[dtype]
@@ -89,7 +89,7 @@ def torch_case(views, **changes):
 
 
 def cases():
-    """(name, data by path, (dtype, shape, elements) by tensor): of one file, or of a directory. Of a tensor that is not to be given: None."""
+    """(name, data by path, (dtype, shape, elements) by tensor): for one file, or for a directory. None: a tensor that must not be listed."""
     def one(name, file, tensors):
         return name, {"x.pt": file}, tensors
     yield one("plain", *torch_case({"w": ("F32", 0, (12, 20), (20, 1)), "b": ("BF16", 0, (240,), (1,)), "n.deep.i": ("I64", 0, (2, 3, 40), (120, 40, 1))}))

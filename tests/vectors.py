@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare what lmc.h says of the conformance vectors with their manifest.
+"""Compare what lmc.h reads from the conformance vectors with their manifest.
 
 Usage: vectors.py PROGRAM [ARGUMENT...]    PROGRAM is tests/vectors.c, compiled; or an emulator and that program
 """
@@ -11,8 +11,8 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec", "vectors")
 passed = failed = 0
 
-# Whoever reads by the index comes by another way. He goes by the entries of the index, not by the sections, and not by ancillary ones;
-# and takes neither CRCs nor fingerprints of what he reads, nor reads every byte. Of a whole run he needs no rows.
+# A reader by the index uses its entries, not the sections, and no ancillary ones. It computes neither CRCs nor fingerprints of what it reads, and
+# does not read every byte. For a whole run it needs no rows. So it reports other statuses.
 BY_INDEX = {"section_largest_missing": "LMC_ERR_CORRUPT", "trailer_index_offset": "LMC_ERR_CHECKSUM"}
 BY_INDEX.update(dict.fromkeys((
     "section_head_crc", "section_body_crc_file", "section_body_crc_run", "section_size_overflow", "ancillary_head_crc", "ancillary_body_crc",
@@ -22,7 +22,7 @@ BY_INDEX.update(dict.fromkeys((
     "fingerprint_directory_as_file", "fingerprint_tensor_as_file", "base_missing"), "LMC_OK"))
 
 
-# Vectors with hashes, which all have the same file in front; the hash of its first tensor.
+# Vectors with hashes, which all begin with the same file; the hash of its first tensor.
 HASHED = ("hash", "hash_and_other", "hash_after_other", "hash_empty", "hash_first", "hash_not_last")
 FIRST_HASH = "6c0ffede4a0929305e0793c449f439f8d3d5a634a252885bb7bea3c87aa957b0"
 
@@ -45,7 +45,7 @@ def check_valid(want, got):
     name = want["name"]
     check(got["restore"] == "LMC_OK", "%s: restore: %s" % (name, got["restore"]))
     check(got["read"] == "LMC_OK", "%s: read: %s" % (name, got["read"]))
-    refused = want.get("or", []) if want["section"] == "hash" else []       # who checks hashes; links are the command's business
+    refused = want.get("or", []) if want["section"] == "hash" else []       # if hashes are checked; only the command checks links
     check(got["checked"] in (["LMC_ERR_" + status for status in refused] or ["LMC_OK"]),
         "%s: with hashes: %s" % (name, got["checked"]))
     if name in HASHED:
@@ -71,7 +71,7 @@ def check_valid(want, got):
 
 
 def say(program, bases, paths):
-    """What the program says of each file, None where it ended badly. One process for all, and after a crash another one for the rest."""
+    """What the program prints for each file; None if it crashed. One process for all, and after a crash another one for the rest."""
     said = []
     while len(said) < len(paths):
         command = program + [word for base in bases for word in ("--base", os.path.join(ROOT, base))] + paths[len(said):]
@@ -79,7 +79,7 @@ def say(program, bases, paths):
         said += [json.loads(line) for line in run.stdout.splitlines() if line.endswith("}")]
         if run.returncode != 0:
             print("exit status %d after %d files" % (run.returncode, len(said)))
-            said = (said if len(said) < len(paths) else said[:-1]) + [None]  # of this one, or, after the last, of what all have left behind
+            said = (said if len(said) < len(paths) else said[:-1]) + [None]  # for this file, or, after the last one, for memory that was not freed
         elif len(said) < len(paths):
             said += [None]
     return said
@@ -107,7 +107,7 @@ def main():
                 allowed = ["LMC_ERR_" + status for status in want["status"]]
                 check(got["restore"] in allowed, "%s: %s: restore gave %s, not %s" % (want["name"], want["breaks"], got["restore"], allowed))
                 by_index = [BY_INDEX[want["name"]]] if want["name"] in BY_INDEX else allowed
-                if want["name"].startswith(("flipped_", "section_kind_")):  # anywhere, or where only a restore comes by
+                if want["name"].startswith(("flipped_", "section_kind_")):  # anywhere, or at a place that only a restore reads
                     by_index = by_index + ["LMC_OK"]
                 check(got["read"] in by_index, "%s: %s: read gave %s, not %s" % (want["name"], want["breaks"], got["read"], by_index))
     print("%d passed, %d failed" % (passed, failed))

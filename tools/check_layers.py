@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the layers of src/: each file includes only files of lower layers, or earlier ones of its
-own layer, and compiles alone. The order within a layer is the order in which src/lmc.h.in names the
-files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
-layer by layer.
+"""Checks the layers of src/: each file includes only files of lower layers, or earlier files of its
+own layer, and compiles alone. The order within a layer is the order of the files in src/lmc.h.in.
+The files of src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in come after all these, layer by
+layer.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -17,7 +17,7 @@ SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 
 LAYERS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
-OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
+OBJECTS = "objects"  # compiled by a developer's build (make dev), not a part of lmc.h
 
 
 def read(name):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fails if a page (*.md) links to a file or heading of the repository that is not there, or names a
-file, as `src/api.h`, that is not there; or if code or a page cites a rule of the format, as R4-8,
-that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
+"""Fails if a page (*.md) links to a file or heading of the repository that does not exist, or names
+a file that does not exist (`src/api.h`, for example); or if code or a page cites a rule of the
+format (R4-8, for example) that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
 import glob, os, re, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -11,7 +11,7 @@ NAMED = re.compile(r"`((?:src|cli|tests|tools|spec|bench|fuzz|examples|docs)/[\w
 
 
 def files(*suffixes):
-    """Those of the tree, which need be no clone, but for what was built."""
+    """The files of the tree, which need not be a clone, except those that were built."""
     for at, below, names in os.walk(TOP):
         below[:] = [d for d in below if re.match(r"(?!build$|dist$)\w|\.github$", d)]
         for name in names:
@@ -25,7 +25,7 @@ def read(page):
 
 
 def headings(page):
-    """Anchors as GitHub makes them of headings."""
+    """The anchors that GitHub makes from headings."""
     titles = re.findall(r"^#+ (.*)$", read(page), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

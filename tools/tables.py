@@ -4,10 +4,10 @@
   tools/tables.py           writes src/kernels/tables.h
   tools/tables.py --check   fails if the file is not what this script makes
 
-Most tables are plain numbers: macros that derive them would expand to a megabyte. But where entry
-a ^ b is entry a ^ entry b, macros derive a table from 8 of its 256 entries; and tables about masks
-from 16 facts about their halves, of four bits. The file says what each table means; how it is found
-is a function here.
+Most tables are plain numbers: macros that derive them would expand to a megabyte. If entry a ^ b is
+entry a ^ entry b, macros derive a table from 8 of its 256 entries. Tables about masks are derived
+from 16 facts about their halves of four bits. The file says what each table means; a function here
+computes it.
 """
 import os
 import sys

@@ -310,8 +310,7 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
         int code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
         if (code != CODE_OK) return code;
         is_identified = 1;
-        if (memcmp(alone.fingerprint, b->fingerprint, sizeof b->fingerprint) == 0)
-            t->loss = b->loss;
+        if (same_fingerprint(alone.fingerprint, b->fingerprint)) t->loss = b->loss;
     }
     return CODE_OK;
 }

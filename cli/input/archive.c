@@ -161,7 +161,7 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
     uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_index = 0; /* what is damaged: is_index: the index, else the header */
+    int is_delta, is_index = 0; /* the index is damaged, not the header */
     if (status == LMC_OK) return CODE_OK;
     if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)
         is_index = read_at(a->fd, a->start, header, sizeof header) == 0 &&
@@ -199,11 +199,10 @@ static enum lmc_status check_whole_file(const lmc_file *f, void *data)
     found.tensors = tensors;
     if (f->n_tensors) memcpy(tensors, f->tensors, f->n_tensors * sizeof *tensors);
     enum lmc_status status = lmc_file_identify(&found, tensors, &stream, NULL, NULL);
-    int is_same = found.crc == f->crc && (f->n_tensors || memcmp(found.fingerprint, f->fingerprint,
-                                                                 LMC_FINGERPRINT_SIZE) == 0);
+    int is_same = found.crc == f->crc &&
+                  (f->n_tensors || same_fingerprint(found.fingerprint, f->fingerprint));
     for (size_t i = 0; i < f->n_tensors && is_same; i++)
-        is_same =
-            memcmp(tensors[i].fingerprint, f->tensors[i].fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+        is_same = same_fingerprint(tensors[i].fingerprint, f->tensors[i].fingerprint);
     free(tensors);
     return status == LMC_OK && !is_same ? LMC_ERR_CORRUPT : status;
 }
@@ -241,8 +240,7 @@ enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
         const lmc_stream stream = stream_of_bytes(&memory, dst, size);
         lmc_tensor found = *tensor;
         status = identify_alone(&found, &stream, &a->o->parallel);
-        if (status == LMC_OK &&
-            memcmp(found.fingerprint, tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+        if (status == LMC_OK && !same_fingerprint(found.fingerprint, tensor->fingerprint))
             status = LMC_ERR_CORRUPT;
     }
     return status;

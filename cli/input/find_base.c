@@ -43,7 +43,7 @@ static void look_at_places(struct bases *all, const char *name)
     free(beside);
 }
 
-/* The delta's name if it is the path of the delta's file, else NULL. The base may lie beside it. */
+/* The delta's name if it is the path of the delta's file, else NULL. The base may be beside it. */
 static const char *path_of_delta(const struct archive *delta)
 {
     struct stat st;
@@ -79,7 +79,7 @@ static enum rank rank_of(const struct place_entry *e)
 /* Whether it is a delta that changes nothing: its own base is as good a base, and needs less. */
 static int needs_its_like(const struct place_entry *e)
 {
-    return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    return e->is_delta && same_fingerprint(e->wanted, e->fingerprint);
 }
 
 /* The snapshots with that fingerprint that have one of the ranks. Deltas that change nothing are
@@ -113,8 +113,7 @@ struct hunt {
 static int is_wanted(struct hunt *h, struct base *b, int *code)
 {
     *code = identify_base_as(b, 0, h->o);
-    if (*code != CODE_OK || memcmp(b->fingerprint, h->delta->wanted, LMC_FINGERPRINT_SIZE) != 0)
-        return 0;
+    if (*code != CODE_OK || !same_fingerprint(b->fingerprint, h->delta->wanted)) return 0;
     if (!b->is_visited) return 1;
     h->visited = b;
     return 0;
@@ -220,7 +219,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct hunt h = {delta, o, NULL, CODE_OK, CODE_OK};
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
-    if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
+    if (!b && h.visited && !same_fingerprint(h.visited->archive.wanted, delta->wanted))
         b = h.visited; /* a loop; but if the delta changes nothing, its base is missing */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
@@ -271,17 +270,14 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
     const struct place_entry *e = find_places(p, wanted, &n);
-    for (; n > 0; n--, e++)
-        if (!needs_its_like(e)) return e;
-    return NULL;
+    return e && !needs_its_like(e) ? e : NULL; /* a base with less depth would be first */
 }
 
 /* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
-    struct archive a = {0};
+    struct archive a;
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
-    a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);
     for (size_t i = 0; i < o->bases->n && !path; i++)
@@ -371,7 +367,7 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
     (void)find_places(p, wanted, &n); /* sorts the places */
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
-        if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||
+        if (!e->is_given || !e->is_delta || same_fingerprint(e->wanted, wanted) ||
             find_places(p, e->wanted, &n))
             continue;
         say(e->path, "needs the base %s, which is missing, too",
@@ -389,7 +385,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         if ((b->state < BASE_IDENTIFIED && !b->is_known) ||
-            memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
+            same_fingerprint(b->fingerprint, wanted))
             continue;
         if (n_given++ < MOST)
             append_text(&list, "%s%.100s is %s", *list ? ", " : "; given: ", b->name,
@@ -425,7 +421,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
     for (const struct base *b = o->bases->found; b; b = b->next_found)
         if (b->is_used) taken = b->name; /* the last of the list was found first */
     if (n_unused && n_used == 0 && taken && !all_must_be)
-        say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
+        say(NULL, "not the base that is needed: %s; %.250s was found and is used", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "bases that are not needed: %s%s", list,
             all_must_be ? "; the first one is taken, with the bases that it needs itself" : "");

@@ -38,7 +38,7 @@ static void place_above(struct walk_up *w, size_t next)
         FIND_FIRST(low, w->n_deltas,
                    memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
         for (; low < w->n_deltas && w->by_wanted[low]->depth == UINT32_MAX &&
-               memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+               same_fingerprint(w->by_wanted[low]->wanted, below->fingerprint);
              low++)
             place(w, w->by_wanted[low], below->depth + 1);
     }
@@ -46,7 +46,7 @@ static void place_above(struct walk_up *w, size_t next)
 
 static int is_unchanged(const struct link_of_chain *l)
 {
-    return l->wanted && memcmp(l->wanted, l->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    return l->wanted && same_fingerprint(l->wanted, l->fingerprint);
 }
 
 void measure_depths(struct link_of_chain *list, size_t n)
@@ -157,8 +157,7 @@ struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, si
     size_t low;
     if (!p->is_sorted) sort_places(p);
     FIND_FIRST(low, p->n, memcmp(p->list[low].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
-    for (*n = 0; low + *n < p->n &&
-                 memcmp(p->list[low + *n].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;)
+    for (*n = 0; low + *n < p->n && same_fingerprint(p->list[low + *n].fingerprint, fingerprint);)
         ++*n;
     return *n ? &p->list[low] : NULL;
 }

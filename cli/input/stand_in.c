@@ -53,7 +53,7 @@ int can_stand_in(struct base *c, const struct base *b, const struct options *o)
     struct stat st;
     if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||
         same_file(&st, &b->archive.st) || identify_base_as(c, 0, o) != CODE_OK ||
-        memcmp(c->fingerprint, b->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+        !same_fingerprint(c->fingerprint, b->fingerprint))
         return 0;
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }

@@ -78,8 +78,7 @@ static enum diff_kind compare_items(const struct diff_item *old, const struct di
     if (!old) return DIFF_ADDED;
     if (!has_same_type(old, item)) return DIFF_RETYPED;
     if (item->tensor && !is_same_kind(old->tensor, item->tensor)) return DIFF_RESHAPED;
-    return memcmp(old->fingerprint, item->fingerprint, LMC_FINGERPRINT_SIZE) == 0 ? DIFF_SAME
-                                                                                  : DIFF_CHANGED;
+    return same_fingerprint(old->fingerprint, item->fingerprint) ? DIFF_SAME : DIFF_CHANGED;
 }
 
 static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction,

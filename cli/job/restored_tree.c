@@ -32,8 +32,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
      * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
-                    "exists already, and no directory is replaced whose path ends so; name another "
-                    "one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
+                    "exists already, and is not replaced if its path ends with '/', '.' or '..'; "
+                    "name another one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
                     t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,
@@ -329,18 +329,15 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
     *is_there = lstat(full, &st) == 0;
     if (!*is_there && errno != ENOENT) code = fail_errno(full, errno, "cannot access it");
     else if (!*is_there) code = check_device(t, parent, full);
-    else if (*is_there && is_directory && !S_ISDIR(st.st_mode))
-        code = fail(CODE_ERROR, full, NO_DIRECTORY);
-    else if (*is_there && is_directory && st.st_dev != t->device)
-        code = check_device(t, full, full);
-    else if (*is_there && !is_directory && S_ISDIR(st.st_mode))
-        code = fail(CODE_ERROR, full, "exists already, as a directory");
-    else if (*is_there && !is_directory && same_file(&st, t->input))
+    else if (is_directory)
+        code = S_ISDIR(st.st_mode) ? check_device(t, full, full)
+                                   : fail(CODE_ERROR, full, NO_DIRECTORY);
+    else if (S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, full, "exists already, as a directory");
+    else if (same_file(&st, t->input))
         code = fail(CODE_ERROR, full,
                     "output and input are the same file; name another output with -o");
-    else if (*is_there && !is_directory && !t->o->force)
-        code = fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
-    else if (*is_there && !is_directory) code = protect_bases(NULL, full, 0, t->o);
+    else if (!t->o->force) code = fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
+    else code = protect_bases(NULL, full, 0, t->o);
     free(parent);
     free(full);
     return code;

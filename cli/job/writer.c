@@ -105,7 +105,7 @@ static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
     lmc_snapshot_info read = snapshot_info(a->reader);
     lmc_writer_info written;
     if (lmc_writer_get_info(writer, &written) == LMC_OK && written.is_finished &&
-        memcmp(read.fingerprint, written.fingerprint, LMC_FINGERPRINT_SIZE) == 0)
+        same_fingerprint(read.fingerprint, written.fingerprint))
         return CODE_OK;
     return fail_status(a->name, LMC_ERR_CORRUPT);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "look.h"
 
-#include <dirent.h>
 #if defined(__linux__)
 #include <sys/vfs.h>
 #endif
@@ -35,9 +34,7 @@ static void look_into(struct look *k, const char *root, const char *path)
 {
     char *full = join_path(root, path);
     struct stat st, target;
-    struct dirent *entry;
-    DIR *directory;
-    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode);
     if (is_link && stat(full, &target) == 0) st = target; /* else it leads nowhere */
     if (is_there) {
         int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
@@ -51,15 +48,17 @@ static void look_into(struct look *k, const char *root, const char *path)
         k->n_files += S_ISREG(st.st_mode);
         k->is_written = k->is_written || (S_ISREG(st.st_mode) && is_open_for_writing(full));
     }
-    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
-    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
-    while (directory && (entry = next_entry(directory, &error)) != NULL) {
-        char *inner = join_path(path, entry->d_name);
-        look_into(k, root, inner);
-        free(inner);
+    if (!is_there) k->is_whole = 0;
+    else if (S_ISDIR(st.st_mode) && !is_link) {
+        struct listing names;
+        if (list_names(&names, full) != 0) k->is_whole = 0;
+        for (size_t i = 0; i < names.n; i++) {
+            char *inner = join_path(path, names.entries[i].path);
+            look_into(k, root, inner);
+            free(inner);
+        }
+        free_listing(&names);
     }
-    if (error) k->is_whole = 0;
-    if (directory) closedir(directory);
     free(full);
 }
 

@@ -106,10 +106,8 @@ int is_digit(char c);
 /* The directory that path is in; "." if path has no slash. To be freed. */
 char *directory_of(const char *path);
 
-/* Order by which numbers are compared as numbers: step_9 before step_10. */
-int compare_names(const char *a, const char *b);
-
-/* The same for qsort(), of structs that begin with a name. */
+/* Order by which numbers are compared as numbers, step_9 before step_10: for qsort(), of structs
+ * that begin with a name. */
 int compare_numbered(const void *a, const void *b);
 
 /* Order by components: what is below a directory directly follows it. */
@@ -129,6 +127,12 @@ int is_near(const char *a, const char *b);
 
 /* Parses a number of only decimal digits, from least to 2^63 - 1. Returns 0 if it is none. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
+
+/* Whether two fingerprints are equal. */
+static inline int same_fingerprint(const uint8_t *a, const uint8_t *b)
+{
+    return memcmp(a, b, LMC_FINGERPRINT_SIZE) == 0;
+}
 
 /* -- messages on standard error, and their exit codes --
  *

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "temporary.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -160,10 +159,10 @@ static int lock_made(const char *made, int fd)
     return fd < 0 ? locked : -1; /* a file is locked by its own descriptor */
 }
 
-static int is_left_behind(int directory, const char *name)
+static int is_left_behind(const char *path)
 {
     struct stat st;
-    int fd = openat(directory, name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC), result;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC), result;
     if (fd < 0) return 0;
     result = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
              st.st_uid == geteuid() && flock(fd, LOCK_SH | LOCK_NB) == 0;
@@ -173,27 +172,26 @@ static int is_left_behind(int directory, const char *name)
 
 void say_left_behind(const char *path)
 {
-    char *directory = directory_of(path);
-    DIR *d = opendir(directory);
-    struct dirent *entry;
-    char *first = NULL;
-    unsigned long long n_more = 0;
-    int error = 0;
-    while (d && (entry = next_entry(d, &error)) != NULL) {
-        if (!is_temporary_name(entry->d_name) || !is_left_behind(dirfd(d), entry->d_name)) continue;
-        n_more += first != NULL;
-        if (!first) first = join_path(directory, entry->d_name);
+    char *directory = directory_of(path), *first = NULL;
+    struct listing names;
+    size_t n = 0;
+    (void)list_names(&names, directory);
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        char *full = is_temporary_name(name) ? join_path(directory, name) : NULL;
+        if (full && is_left_behind(full) && n++ == 0) first = copy_text(full);
+        free(full);
     }
-    if (n_more)
+    if (n > 1)
         say(first,
             "and %llu more look like what a killed lmc has left; FILES in 'man lmc' tells "
             "when to remove them",
-            n_more);
-    else if (first)
+            (unsigned long long)n - 1);
+    else if (n == 1)
         say(first, "looks like what a killed lmc has left; FILES in 'man lmc' tells when to "
                    "remove it");
     free(first);
-    if (d) closedir(d);
+    free_listing(&names);
     free(directory);
 }
 

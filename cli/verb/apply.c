@@ -85,7 +85,7 @@ static int check_order(const struct apply *a)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
     for (size_t i = 1; i < a->n_deltas; i++)
-        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0)
+        if (!same_fingerprint(a->deltas[i].wanted, a->deltas[i - 1].fingerprint))
             return fail(CODE_BASE, a->deltas[i].name,
                         "needs the base %s, but %s, named before it, restores %s; name deltas in "
                         "the order in which they are applied; nothing was changed",
@@ -103,8 +103,7 @@ static int open_delta(struct apply *a, const struct delta *d, struct archive *ar
     if (code == CODE_OK) code = read_archive_index(archive, base);
     if (code != CODE_OK) return code;
     snapshot_fingerprint(archive->reader, fingerprint);
-    return memcmp(fingerprint, d->fingerprint, sizeof fingerprint) == 0 ? CODE_OK
-                                                                        : fail_changed(d->name);
+    return same_fingerprint(fingerprint, d->fingerprint) ? CODE_OK : fail_changed(d->name);
 }
 
 static int fail_target(const struct apply *a, const struct delta *d)
@@ -126,7 +125,7 @@ static int fail_target(const struct apply *a, const struct delta *d)
             "; it was left half applied and changed since, see %.300s: replace the target by "
             "a good copy",
             journal);
-    else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
+    else if (same_fingerprint(a->bases.list->fingerprint, d->fingerprint))
         append_text(&more, "; it holds the tensors that %.200s restores, in other files", d->name);
     const int code = fail(a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE, a->name,
                           "is %s, but %s needs the base %s; nothing was changed%s",
@@ -170,8 +169,7 @@ static int find_next(struct apply *a, size_t *next)
     const struct base *b = a->bases.list;
     for (size_t i = a->n_deltas + 1; i-- > 0;) {
         int is_done = 0;
-        if (i > 0 &&
-            memcmp(b->fingerprint, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) == 0) {
+        if (i > 0 && same_fingerprint(b->fingerprint, a->deltas[i - 1].fingerprint)) {
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
             is_done = code == CODE_OK && holds_result(b, &archive);
@@ -181,8 +179,7 @@ static int find_next(struct apply *a, size_t *next)
             close_archive(&archive);
             if (code != CODE_OK) return code;
         }
-        if (is_done || (i < a->n_deltas &&
-                        memcmp(b->fingerprint, a->deltas[i].wanted, LMC_FINGERPRINT_SIZE) == 0)) {
+        if (is_done || (i < a->n_deltas && same_fingerprint(b->fingerprint, a->deltas[i].wanted))) {
             *next = i;
             return CODE_OK;
         }
@@ -301,9 +298,9 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
 static int fail_half(const struct apply *a, const struct journal *j, const char *delta)
 {
     return fail(CODE_BASE, a->name,
-                "is not the base that %s needs, which showed only after %llu bytes; up to there it "
-                "is changed already. Replace it by a good copy, of before or after this delta, and "
-                "apply again; %s remembers how far it got",
+                "is not the base that %s needs, which was found only after %llu bytes, which are "
+                "changed already. Replace it by a good copy from before or after this delta, and "
+                "apply again; %s has stored how far it got",
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
@@ -446,7 +443,7 @@ static void say_done(const struct apply *a, size_t n)
                 a->deltas[i].name, (unsigned long long)a->n_links,
                 a->n_links == 1 ? " was" : "s were");
         else if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
-        else say(a->name, "is past %s already", a->deltas[i].name);
+        else say(a->name, "has been through %s already", a->deltas[i].name);
 }
 
 static int apply_all(struct apply *a)

@@ -87,8 +87,7 @@ static int holds_base(const struct base *list, size_t n, const struct base *b)
 static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(deltas[i].fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0)
-            return &deltas[i];
+        if (same_fingerprint(deltas[i].fingerprint, fingerprint)) return &deltas[i];
     return NULL;
 }
 
@@ -96,8 +95,7 @@ static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, 
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (&deltas[i] != delta &&
-            memcmp(deltas[i].archive.wanted, delta->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
+        if (&deltas[i] != delta && same_fingerprint(deltas[i].archive.wanted, delta->fingerprint))
             return 1;
     return 0;
 }

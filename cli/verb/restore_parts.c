@@ -396,6 +396,10 @@ static void say_links(const struct extraction *x)
 static int check_names(struct extraction *x)
 {
     struct wanted *w = &x->wanted;
+    if (!x->target && w->named_lost) /* on standard output, what it leads to replaces a link */
+        return fail(CODE_ERROR, x->archive.name,
+                    "'%.300s' is a link to '%.300s', which the snapshot does not hold",
+                    w->named_lost->path, w->named_lost->target);
     for (size_t i = 0; i < snapshot_info(x->archive.reader).n_files; i++)
         (void)matches_any(w, lmc_reader_get_file(x->archive.reader, i)->path);
     for (size_t i = 0; i < w->n; i++)
@@ -424,16 +428,6 @@ static int extract_matches(struct extraction *x)
     if (code == CODE_OK && x->tree.root) return commit_parts(&x->tree);
     if (x->tree.root) remove_temporary();
     return code;
-}
-
-/* On standard output, a link is replaced by what it leads to, so the snapshot must hold that. */
-static int check_named_links(const struct extraction *x)
-{
-    const struct link *lost = x->target ? NULL : x->wanted.named_lost;
-    return lost ? fail(CODE_ERROR, x->archive.name,
-                       "'%.300s' is a link to '%.300s', which the snapshot does not hold",
-                       lost->path, lost->target)
-                : CODE_OK;
 }
 
 static int open_extraction(struct extraction *x, const char *path)
@@ -471,8 +465,7 @@ int restore_parts(const struct options *o)
         find_wanted(&x.wanted, o->names + 1, o->n_parts, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
-        code = check_named_links(&x);
-        if (code == CODE_OK) code = extract_matches(&x);
+        code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) code = commit_output(&x.out, NULL);
         else if (!target) discard_output(&x.out);

@@ -221,12 +221,12 @@ static int fail_report(int error) { return fail_errno("salvage.json", error, "ca
 
 static int begin_report(struct salvage *s)
 {
-    char *path = join_path(s->tree.root, "salvage.json");
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int fd;
     lock_temporary();
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    /* nothing was made yet: the current directory of the tree is its root */
+    fd = openat(s->tree.made.fd, "salvage.json", flags, 0666);
     unlock_temporary();
-    free(path);
     if (fd < 0) return fail_report(errno);
     s->report = (FILE *)check_memory(fdopen(fd, "w+"));
     init_json_writer(&s->list, s->report, JSON_INDENT(1));
@@ -257,7 +257,7 @@ static void put_summary(struct salvage *s)
 static int end_report(struct salvage *s)
 {
     char buffer[1 << 14];
-    size_t got = s->o->json;
+    size_t got = s->o->json != 0;
     end_json(&s->list, ']');
     put_summary(s);
     end_json_line(&s->list);

@@ -50,29 +50,28 @@ static int check_newcomer(const char *path, const struct options *o)
     free(parent);
     free(lock);
     if (is_dash(path))
-        return fail(CODE_USAGE, NULL, "a series takes files and directories, no standard input");
+        return fail(CODE_USAGE, NULL, "a series takes files and directories, not standard input");
     if (!is_there) return fail_errno(path, errno, "cannot open it");
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, path, "is neither a file nor a directory");
     if (S_ISREG(st.st_mode) && has_suffix(path))
         return fail(CODE_ERROR, path,
-                    "is named " SUFFIX " already; restore it, and add what comes out");
+                    "is named " SUFFIX " already; restore it, and add the restored files");
     if (is_inside)
         return fail(CODE_ERROR, path,
                     "is or holds the series itself; choose another directory for that");
     if (o->remove_source && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
         return fail(CODE_ERROR, path,
-                    "is a link, and --rm removes only what it is told by its own name; name that");
+                    "is a link, and --rm does not follow links; name what it leads to");
     return CODE_OK;
 }
 
-/* To be closed even after an error. */
+/* c: zeros, to be freed even after an error. */
 static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
                          const struct options *o)
 {
     struct stat st;
     int code = CODE_OK;
-    memset(c, 0, sizeof *c);
     c->path = copy_without_slashes(path);
     c->look = look_at(c->path);
     if (stat(c->path, &st) != 0) return fail_errno(path, errno, "cannot access it");

@@ -33,8 +33,8 @@ const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fi
     struct snapshot **list = sort_series(s, BY_FINGERPRINT);
     size_t i;
     FIND_FIRST(i, s->n, memcmp(list[i]->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) < 0);
-    for (; i < s->n && list[i]->depth < below &&
-           memcmp(list[i]->fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    for (;
+         i < s->n && list[i]->depth < below && same_fingerprint(list[i]->fingerprint, fingerprint);
          i++)
         if (is_there(list[i]) && (!only_kept || list[i]->state == STATE_KEPT)) return list[i];
     return NULL;
@@ -118,10 +118,9 @@ int check_entry(const struct series *s, const struct snapshot *e)
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size;
     int code = read_fingerprint(e->path, fingerprint, &size, s->o);
-    if (code == CODE_OK &&
-        (memcmp(fingerprint, e->fingerprint, sizeof fingerprint) != 0 || size != e->size))
+    if (code == CODE_OK && (!same_fingerprint(fingerprint, e->fingerprint) || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
-                    "is another snapshot than was added under this name; move it away, and bring "
+                    "is not the snapshot that was added under this name; move it away, and bring "
                     "the right one back, or 'lmc series DIR rebuild'");
     return code;
 }

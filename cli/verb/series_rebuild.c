@@ -50,7 +50,7 @@ static int keep_list(const char *path, const char *old)
     if (!error && link(path, old) != 0 && errno != ENOENT &&
         rename(path, old) != 0) /* no hard links here */
         error = errno;
-    return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;
+    return error ? fail_errno(old, error, "cannot keep the old list by this name") : CODE_OK;
 }
 
 /* -- what the old list had -- */
@@ -60,8 +60,7 @@ static void take_over(struct series *s, struct series *old)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct snapshot *e = &s->list[i], *before = find_name(old, e->name);
-        if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
-            continue;
+        if (!before || !same_fingerprint(before->fingerprint, e->fingerprint)) continue;
         e->time = before->time;
         if (before->source) e->source = copy_text(before->source);
     }
@@ -130,10 +129,7 @@ int series_rebuild(const struct options *o)
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
-    unsigned char *known = (unsigned char *)zeroed(s.n + 1, 1);
-    for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
-    free(known);
+    if (code == CODE_OK) code = check_kept(&s, 1, NULL);
     free(old);
     close_series(&before);
     close_series(&s);

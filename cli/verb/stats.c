@@ -131,10 +131,8 @@ static void free_stats(struct stats *s)
 
 /* -- sums -- */
 
-#define STATS_KINDS                                                                                \
-    (LMC_DTYPE_COUNT +                                                                             \
-     1) /* the dtypes, those that are bytes to the codec as LMC_AUTO; and all together */
-#define STATS_ALL LMC_DTYPE_COUNT
+/* The dtypes, with LMC_AUTO for those that are bytes to the codec; and all together. */
+enum { STATS_ALL = LMC_DTYPE_COUNT, STATS_KINDS };
 
 struct stats_sum {
     uint64_t n_items, size, n, n_zero, direct;

@@ -270,7 +270,7 @@ static int restore_node(struct verification *v, const struct node *node, const l
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
     }
-    if (code == CODE_OK && memcmp(fingerprint, node->fingerprint, sizeof fingerprint) != 0)
+    if (code == CODE_OK && !same_fingerprint(fingerprint, node->fingerprint))
         code = fail_changed(node->name);
     if (code == CODE_OK && node->n_children)
         code = open_archive_of_source(&stage->archive, &s, v->o);

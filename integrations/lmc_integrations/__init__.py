@@ -1,5 +1,5 @@
-"""Adapters that put LMC (the package lmc_codec) into other projects. Each needs its host, of a release that it was tested
-with: lmc_integrations.TESTED names them.
+"""Adapters for LMC (the package lmc_codec) in other projects. Each needs its host project, in a tested release:
+lmc_integrations.TESTED lists these.
 
     lmc_integrations.series           training states in a directory of `lmc series`; needs no host
     lmc_integrations.trainer          the same as a callback of Hugging Face's Trainer

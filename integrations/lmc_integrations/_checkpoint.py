@@ -1,4 +1,4 @@
-"""Checkpoints as Hugging Face lays them out, in LMC files: which files, which tensors, and decoding ahead of the consumer."""
+"""Hugging Face checkpoints in LMC files: finds files and tensors, and decodes ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from lmc_codec._types import Decode
 
 INDEX = "model.safetensors.index.json"
-AHEAD = 1 << 30  # bytes of tensors that wait to be taken; one tensor may always wait
+AHEAD = 1 << 30  # bytes of decoded tensors that may wait; one tensor may always wait
 
 
 def find_files(path: str | os.PathLike[str]) -> list[str]:
-    """The LMC files of a checkpoint. path: one, or a directory of them: those that its index names (model-1.safetensors
-    is there as model-1.safetensors.lmc or model-1.lmc), or all."""
+    """The LMC files of a checkpoint. path: an LMC file, or a directory: then those that its index names
+    (model-1.safetensors is model-1.safetensors.lmc or model-1.lmc), or all without an index."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return [path]
@@ -57,7 +57,7 @@ def _find_shard(directory: str, name: str) -> str:
 
 
 def _find_base(file: str, base: Any) -> Any:
-    """Of a directory, the file of the same name, in LMC or not."""
+    """If base is a directory: its file of the same name, in LMC or not."""
     if not isinstance(base, (str, os.PathLike)) or not os.path.isdir(base):
         return base
     name = os.path.basename(file)
@@ -68,12 +68,12 @@ def _find_base(file: str, base: Any) -> Any:
 
 
 class Checkpoint:
-    """Opens all files of a checkpoint; tensors by name. base: a checkpoint that this is a delta of, or None."""
+    """Opens all files of a checkpoint, and finds tensors by name. base: a checkpoint, if this is a delta against it."""
 
     def __init__(self, path: str | os.PathLike[str], *, base: Any = None, threads: int | None = None):
         self.path = os.fspath(path)
         self.readers: list[Reader] = []
-        #: Where each tensor is, in the order of the files.
+        #: The reader of each tensor, in the order of the files.
         self.tensors: dict[str, Reader] = {}
         try:
             for file in find_files(path):
@@ -109,8 +109,8 @@ class Checkpoint:
     def iterate(
         self, is_wanted: Callable[[str], bool] | None = None, *, device: Any = None, ahead: int = AHEAD, decode: Decode = "cpu"
     ) -> Iterator[tuple[str, Any]]:
-        """(name, tensor of torch), decoded in a thread of its own (each by all threads of the reader) while the ones before
-        are put to use. ahead: bytes that may wait. decode: "gpu" (experimental): on the device, so many bytes at once."""
+        """Yields (name, tensor of torch). A separate thread decodes the next tensors meanwhile, each with all threads of
+        the reader. ahead: bytes that may wait. decode: "gpu" (experimental): on the device, `ahead` bytes at once."""
         names = [name for name in self.tensors if is_wanted is None or is_wanted(name)]
         if decode == "gpu":
             for reader in self.readers:
@@ -126,8 +126,8 @@ class Checkpoint:
 
 
 def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: int) -> Iterator[Any]:
-    """What make() makes of each item, in their order; a thread makes what is next while its results wait for less than
-    `ahead` bytes. make: -> (result, its bytes). What it raises comes where its result would."""
+    """Yields the result of make() for each item, in order. A thread works ahead as long as less than `ahead` bytes wait.
+    make: -> (result, its bytes). An exception of make() is raised in place of its result."""
     state = threading.Condition()
     made: deque[tuple[Any, int, BaseException | None]] = deque()
     waiting = 0
@@ -170,7 +170,7 @@ def run_ahead(items: list[Any], make: Callable[[Any], tuple[Any, int]], ahead: i
             yield result
             del result
     finally:
-        if pid == os.getpid():  # in the child of a fork there is no such thread, and its lock may stay locked
+        if pid == os.getpid():  # a forked child has no such thread, and the lock may stay locked
             with state:
                 is_over = True
                 state.notify_all()

@@ -1,5 +1,5 @@
-"""What the adapters take of lmc_codec beside its public names: all of it is here. It belongs to one minor version of
-lmc-codec, which pyproject.toml names."""
+"""All private names of lmc_codec that the adapters use. They are those of one minor version of lmc-codec, which
+pyproject.toml names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def decode_on_gpu(reader: Reader, infos: list[TensorInfo], device: Any, most: in
 
 
 def open_stored(reader: Reader) -> IO[bytes]:
-    """All files of a snapshot as one. It is there only where torch is."""
+    """All files of a snapshot as one file. Needs torch."""
     from lmc_codec._checkpoint import Stored
 
     return cast(IO[bytes], Stored(reader))

@@ -1,5 +1,5 @@
-"""Which releases of other projects the adapters were tested with. Each adapter asks before it imports anything of its host,
-for its classes and functions may be others in the next release."""
+"""Tested releases of other projects. Each adapter checks this before it imports anything from its host project, because the
+next release may have other classes and functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import warnings
 from importlib import metadata
 
-#: Name of the distribution -> minor releases: "5.23" is 5.23.0 and all that begin with "5.23.".
+#: Name of the distribution -> minor releases: "5.23" means all versions that begin with "5.23.".
 TESTED = {
     "lightning": ("2.6",),
     "modelexpress": ("0.7",),
@@ -19,12 +19,12 @@ TESTED = {
     "zarr": ("3.1", "3.4"),
 }
 
-#: An environment variable: "1" lets the adapters try other releases.
+#: An environment variable: with "1" the adapters try other releases.
 TRY = "LMC_TRY_UNTESTED"
 
 
 def check_host(host: str, adapter: str) -> None:
-    """ImportError, unless a release of the host that was tested is installed."""
+    """Raises ImportError unless a tested release of the host is installed."""
     tested = ", ".join(TESTED[host])
     try:
         version = metadata.version(host)

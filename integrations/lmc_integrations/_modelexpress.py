@@ -1,4 +1,4 @@
-"""NVIDIA ModelExpress: its xor deltas with payloads of LMC."""
+"""NVIDIA ModelExpress: xor deltas with LMC payloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._hosts import check_host
 
 
 class _XorReader:
-    """What ModelExpress reads a delta from: bytes of the xor, decoded as they are read."""
+    """The stream from which ModelExpress reads a delta: bytes of the xor, decoded when they are read."""
 
     def __init__(self, payload: Any):
         self.payload, self.at = payload, 0
@@ -29,7 +29,7 @@ class _XorReader:
 
 
 class _Json:
-    """json for the trainer's module, whose index names its compression by a literal."""
+    """Replaces json in the trainer's module, which has the name of the compression as a literal."""
 
     def __init__(self, json_module: Any):
         self.json = json_module
@@ -44,14 +44,14 @@ class _Json:
 
 
 def register_modelexpress() -> None:
-    """ModelExpress (0.7) reads deltas whose compression_format is "lmc", and its trainer writes them: call it in the processes of both. Its
-    index stays as it is, xor and adler32. May be called again."""
+    """Makes ModelExpress (0.7) read deltas of compression_format "lmc", and its trainer write them: call this in the
+    processes of both. The rest of its format (index, xor, adler32) does not change. Repeated calls are allowed."""
     check_host("modelexpress", "weight_sync")
     from modelexpress_rl.inference import receiver
     receiver._DECOMPRESSORS["lmc"] = _XorReader
     try:
         from modelexpress_rl.train.methods import canonical_delta
-    except ImportError: # the trainer's side is not installed with all that it needs
+    except ImportError: # the trainer's side, or a package that it needs, is not installed
         return
     canonical_delta.compress_delta = lambda delta: np.frombuffer(_lmc.tensor_encode(delta, "AUTO"), np.uint8)
     if not isinstance(canonical_delta.json, _Json):

@@ -1,4 +1,4 @@
-"""What payloads of weight sync are made of, and checksums of tensors."""
+"""Codecs for payloads of weight sync, and checksums of tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Checksum = Callable[[Bytes], str]  #: hexadecimal digits
 
     class Codec(Protocol):
-        """A difference of two tensors. out may be old."""
+        """Codes the difference of two tensors. out may be old."""
 
         def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray: ...
         def decode(self, out: Bytes, old: Bytes, payload: bytes) -> None: ...
@@ -32,7 +32,7 @@ COPY_SIZE = 8 << 20
 
 
 class SyncError(LMCError):
-    """Refused: nothing has changed. code: that of the command."""
+    """A refused call: nothing has changed. code: the exit code of the command."""
 
     code = 1
 
@@ -46,7 +46,7 @@ class SyncWrongBase(SyncError):
 
 
 class LMC:
-    """Blocks, whose prediction is the old tensor."""
+    """Blocks of LMC; the old tensor is their prediction."""
 
     def encode(self, new: Bytes, old: Bytes, dtype: str) -> bytes | bytearray:
         return _lmc.tensor_encode(new.data, dtype if dtype in _arrays.BITS else "AUTO", old.data)
@@ -61,7 +61,7 @@ class LMC:
 
 
 class Zstd:
-    """The incumbents', of the xor. It cannot tell a wrong base from corrupt data: both end in a wrong checksum."""
+    """zstd of the xor, as slime and SkyRL use it. A wrong base looks like corrupt data: wrong checksum."""
 
     encoding = "xor"
 
@@ -90,7 +90,7 @@ class Zstd:
 
 
 class ZstdOverwrite(Zstd):
-    """A count of 4 bytes, as many positions of 4, as many new bytes."""
+    """zstd of a count (4 bytes), that many positions (4 bytes each), and that many new bytes."""
 
     encoding = "overwrite"
 
@@ -126,7 +126,7 @@ def import_package(name: str) -> Any:
 
 
 def find_checksum(algorithm: Any) -> Checksum:
-    """The function that takes a checksum; the names are slime's."""
+    """The function of a checksum algorithm; slime has the same names."""
     if algorithm == "adler32":
         return lambda data: "%08x" % zlib.adler32(data.data)
     if algorithm == "xxh3-128":

@@ -1,4 +1,4 @@
-"""Files of weight sync: JSON, shards and checkpoints of safetensors files, written so that a crash leaves them old or new."""
+"""Files of weight sync: JSON, shards, checkpoints of safetensors files. After a crash each file is either old or new."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ._sync_codecs import Bytes
 
 INDEX = "model.safetensors.index.json"
-MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
-STATE_DIR = ".weight_sync"  # in the local checkpoint; SGLang's name
+MAX_HEADER = 100_000_000  # the limit of safetensors' own reader
+STATE_DIR = ".weight_sync"  # a directory in the local checkpoint; SGLang uses this name
 
 
 def sync(path: str) -> None:
@@ -33,7 +33,7 @@ def sync(path: str) -> None:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Whole or not at all, also if the machine dies."""
+    """Writes all or nothing, even if the machine crashes."""
     with open(path + ".tmp", "w") as f:
         json.dump(value, f)
         f.flush()
@@ -43,9 +43,9 @@ def write_json(path: str, value: Any) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """An object, or None if there is no such file."""
+    """The object in a file; None: there is no such file."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as f: # a pipe would be waited for
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as f: # opening a pipe would block
             if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
                 raise SyncCorrupt("%s is no file" % path)
             value = json.load(f)
@@ -65,7 +65,7 @@ def copy_file(source: str, target: str) -> None:
 
 
 def list_files(directory: str) -> list[str]:
-    """Names of the regular files, hidden ones left out."""
+    """Names of the regular files, without hidden files."""
     if not os.path.isdir(directory):
         raise SyncError("%s is no directory" % directory)
     with os.scandir(directory) as entries:
@@ -83,7 +83,7 @@ def locked(path: str, wait: bool) -> Iterator[None]:
 
 
 class Tensor(NamedTuple):
-    """Of a safetensors file; offset and size in bytes, from the file's beginning."""
+    """A tensor of a safetensors file. offset, size: bytes; offset counts from the start of the file."""
 
     path: str
     name: str
@@ -94,7 +94,7 @@ class Tensor(NamedTuple):
 
 
 def read_shard(path: str) -> tuple[list[Tensor], dict[str, Any]]:
-    """(tensors by offset, metadata) of a safetensors file, which must be whole."""
+    """(tensors sorted by offset, metadata) of a safetensors file, which must be complete."""
     try:
         with open(path, "rb") as f:
             file_size = os.fstat(f.fileno()).st_size
@@ -121,7 +121,7 @@ def read_shard(path: str) -> tuple[list[Tensor], dict[str, Any]]:
 
 
 def read_checkpoint(directory: str) -> dict[str, Tensor]:
-    """name -> Tensor of all safetensors files in a directory, none of which may be missing."""
+    """name -> Tensor, for all safetensors files in a directory. No file may be missing."""
     if "commit" in (read_json(os.path.join(directory, STATE_DIR, "state.json")) or {}):
         raise SyncError("%s was left by a killed receive with files old and new: run receive again" % directory)
     tensors: dict[str, Tensor] = {}
@@ -150,6 +150,6 @@ def get_bytes(mapped: Bytes, tensor: Tensor) -> Bytes:
 def make_file(path: str, size: int) -> np.memmap[Any, np.dtype[np.uint8]]:
     with open(path, "wb") as f:
         f.truncate(size)
-        if hasattr(os, "posix_fallocate"): # a full disk is an error now, and not a signal later
+        if hasattr(os, "posix_fallocate"): # a full disk gives an error now, not a signal later
             os.posix_fallocate(f.fileno(), 0, size)
     return map_file(path, "r+")

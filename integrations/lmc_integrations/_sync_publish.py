@@ -1,4 +1,4 @@
-"""weight_sync.publish(): a version of a checkpoint, full or as what has changed since another one."""
+"""weight_sync.publish(): writes a version of a checkpoint, full or as a delta against another version."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from ._sync_versions import CHECKSUMS_FILE, LAYOUTS, MANIFEST, find_versions, re
 
 LOGGER = logging.getLogger("lmc_integrations.weight_sync")
 
-Payload = tuple[Tensor, "bytes | bytearray", str]  # of what has changed: the tensor, its payload, the checksum of its new bytes
+Payload = tuple[Tensor, "bytes | bytearray", str]  # a changed tensor, its payload, the checksum of its new bytes
 
 
 def write_shard(path: str, shard: Iterable[Payload]) -> list[tuple[Tensor, int, str]]:
-    """shard: an iterator of (tensor, payload, digest); returns [(tensor, payload size, digest)]. Payloads go to a nameless file first, as
-    the header, which comes before them, says how long each is."""
+    """shard: an iterator of (tensor, payload, digest); returns [(tensor, payload size, digest)]. Payloads are first written
+    to a file without a name, because the header in front of them has their sizes."""
     written: list[tuple[Tensor, int, str]] = []
     with open(path + ".payload", "w+b") as payloads:
         os.unlink(path + ".payload")
@@ -67,7 +67,7 @@ def write_shard(path: str, shard: Iterable[Payload]) -> list[tuple[Tensor, int, 
 def map_ordered(
     pool: ThreadPoolExecutor, threads: int, function: Callable[[Tensor], Payload | None], items: Iterable[Tensor]
 ) -> Iterator[Payload | None]:
-    """The results in order; only some items are begun before the results are taken, so that few of them are in memory."""
+    """Yields the results in order. At most 2 * threads items are in progress, so few results are in memory."""
     pending: collections.deque[Future[Payload | None]] = collections.deque()
     for item in items:
         pending.append(pool.submit(function, item))
@@ -78,7 +78,7 @@ def map_ordered(
 
 
 class Publication(NamedTuple):
-    """What weight_sync.publish() was asked for."""
+    """The arguments of weight_sync.publish()."""
 
     new_dir: str
     sync_dir: str
@@ -103,7 +103,7 @@ def publish(args: Publication) -> str:
     with locked(os.path.join(args.sync_dir, ".lock"), wait=False), ThreadPoolExecutor(args.threads) as pool:
         if os.path.lexists(target):
             raise SyncError("%s is there already: what was published is never changed" % target)
-        for name in os.listdir(args.sync_dir): # what killed publishers left
+        for name in os.listdir(args.sync_dir): # files of killed publishers
             if re.fullmatch(r"\.(weight_)?v\d+\.tmp", name):
                 shutil.rmtree(os.path.join(args.sync_dir, name))
         os.mkdir(stage)
@@ -124,7 +124,7 @@ def publish_full(args: Publication, pool: ThreadPoolExecutor, stage: str) -> str
     for file in files:
         copy_file(os.path.join(args.new_dir, file), os.path.join(stage, file))
     size = sum(t.size for t in tensors.values())
-    if INDEX not in files and "model.safetensors" not in files: # by these a full version is known
+    if INDEX not in files and "model.safetensors" not in files: # these names mark a full version
         write_json(os.path.join(stage, INDEX), {"metadata": {"total_size": size},
                                                 "weight_map": {n: os.path.basename(t.path) for n, t in sorted(tensors.items())}})
     elif INDEX in files and "delta_encoding" in ((read_json(os.path.join(stage, INDEX)) or {}).get("metadata") or {}):
@@ -172,7 +172,7 @@ def publish_delta(args: Publication, base_dir: str, pool: ThreadPoolExecutor, st
 
 
 def check_base(args: Publication, base_dir: str, new: dict[str, Tensor], old: dict[str, Tensor]) -> None:
-    """Refuses a base of other tensors, or of another version."""
+    """Raises if the base has other tensors, or is another version."""
     other = sorted(n for n in set(new) | set(old) if n not in new or n not in old or new[n][2:4] != old[n][2:4] or new[n].size != old[n].size)
     if other:
         raise SyncError("%s and %s differ in more than values, e.g. in tensor %s: publish a full version (without --base)" %

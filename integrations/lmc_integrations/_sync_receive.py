@@ -1,4 +1,4 @@
-"""weight_sync.receive(): a local checkpoint, brought to another version."""
+"""weight_sync.receive(): updates a local checkpoint to another version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """What weight_sync.receive() was asked for."""
+    """The arguments of weight_sync.receive()."""
 
     sync_dir: str
     local_dir: str
@@ -73,7 +73,7 @@ def receive(args: Request) -> str:
         if have == target:
             return "\n".join(map(printable, [*said, "%s: at version %d already" % (args.local_dir, have)]))
         full, links = find_chain(args, versions, have, target)
-        begin = full.path if full else args.local_dir if have is not None else args.base or ""  # find_chain wants one
+        begin = full.path if full else args.local_dir if have is not None else args.base or ""  # find_chain has checked args.base
         try:
             make_stage(args, stage, begin, full, links)
             keep = set(list_files(begin)) if begin != args.local_dir else None
@@ -91,7 +91,7 @@ def receive(args: Request) -> str:
 
 
 def find_chain(args: Request, versions: dict[int, str], have: int | None, target: int) -> tuple[Version | None, list[Version]]:
-    """(the full version to begin with or None, the deltas from there or from what the local copy has to the target, in order)."""
+    """(the full version to begin with, or None; the deltas from there or the local version to the target)."""
     links: list[Version] = []
     number = target
     while number != have:
@@ -113,13 +113,13 @@ def find_chain(args: Request, versions: dict[int, str], have: int | None, target
 
 
 def make_stage(args: Request, stage: str, begin: str, full: Version | None, links: list[Version]) -> None:
-    """Makes the files that differ from those of the local copy."""
+    """Writes the files that differ from the local checkpoint to the stage."""
     tensors = read_checkpoint(begin)
     check_tensors(begin, tensors, full, links)
     os.mkdir(stage)
     with contextlib.ExitStack() as stack:
         files = {p: stack.enter_context(open(p, "rb")) for p in {t.path for link in links for t in link.payloads.values()}}
-        pool = stack.enter_context(ThreadPoolExecutor(args.threads))  # ends before the files are closed
+        pool = stack.enter_context(ThreadPoolExecutor(args.threads))  # it ends before the files are closed
 
         def read_payload(t: Tensor) -> bytes:
             payload = os.pread(files[t.path].fileno(), t.size, t.offset)
@@ -129,7 +129,7 @@ def make_stage(args: Request, stage: str, begin: str, full: Version | None, link
 
         for file in list_files(begin):
             path, made = os.path.join(begin, file), os.path.join(stage, file)
-            if full and os.path.islink(path): # nobody publishes them; it might lead anywhere
+            if full and os.path.islink(path): # publish() writes no links; a link might lead anywhere
                 raise SyncCorrupt("%s is a link" % path)
             mine = [t for t in tensors.values() if t.path == path]
             if mine and (begin != args.local_dir or any(t.name in link.payloads for t in mine for link in links)):
@@ -147,7 +147,7 @@ def make_stage(args: Request, stage: str, begin: str, full: Version | None, link
             elif begin != args.local_dir and file != CHECKSUMS_FILE:
                 copy_file(path, made)
     sync(stage)
-    sync(os.path.dirname(stage)) # before the state says that it is there
+    sync(os.path.dirname(stage)) # before state.json names it
 
 
 def check_tensors(begin: str, tensors: dict[str, Tensor], full: Version | None, links: list[Version]) -> None:
@@ -155,7 +155,7 @@ def check_tensors(begin: str, tensors: dict[str, Tensor], full: Version | None, 
         other = sorted(set(link.payloads) - set(tensors))
         if other:
             raise SyncWrongBase("version %d has tensor %s, and %s has not" % (link.number, ascii(other[0]), begin))
-    for path in sorted({t.path for t in tensors.values()} if full else ()): # a delta names its checksums there
+    for path in sorted({t.path for t in tensors.values()} if full else ()): # a delta has checksums there
         if set(read_shard(path)[1]) & set(tensors):
             raise SyncCorrupt("%s holds the payloads of a delta, and its index does not say so" % path)
     if full and full.checksums and set(full.checksums) != set(tensors):
@@ -163,7 +163,7 @@ def check_tensors(begin: str, tensors: dict[str, Tensor], full: Version | None, 
 
 
 class Chain(NamedTuple):
-    """What leads from the checkpoint at begin to the target: all of its payloads, in order."""
+    """All payloads that lead from the checkpoint at begin to the target, in order."""
 
     begin: str
     full: Version | None
@@ -171,8 +171,8 @@ class Chain(NamedTuple):
     read_payload: Callable[[Tensor], bytes]
 
     def make(self, t: Tensor, source: Bytes, out: Bytes) -> None:
-        """A tensor of the target. Each version's checksum is compared, of what stays in out."""
-        if self.full and self.full.checksums: # of what stays here, not of what was read once before
+        """Makes a tensor of the target in out. After each version the checksum of the bytes in out is compared."""
+        if self.full and self.full.checksums: # the checksum is that of the copy: the source may change
             out[:] = source
             source = out
             if not self.full.check(t.name, out):
@@ -197,10 +197,10 @@ class Chain(NamedTuple):
 
 
 def commit(local_dir: str, stage: str, state_path: str, state: dict[str, Any]) -> int:
-    """The renames; may be killed and repeated. Returns the version."""
+    """Renames the files of the stage. It may be killed and repeated. Returns the version."""
     where, said = "%s: commit" % state_path, state["commit"]
     version = read_number(where, said, "version")
-    if not os.path.isdir(stage): # it goes last of all
+    if not os.path.isdir(stage): # it is removed last
         raise SyncError("%s: its files may be old and new, and %s is gone: receive into an empty directory" % (local_dir, stage))
     for file in sorted(os.listdir(stage)):
         os.replace(os.path.join(stage, file), os.path.join(local_dir, file))

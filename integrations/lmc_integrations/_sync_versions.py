@@ -1,4 +1,4 @@
-"""Versions that were published: how their directories are laid out, and what is said of them."""
+"""Published versions: the layout of their directories, and their indexes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ CHECKSUMS_FILE = "weight_sync.json"
 
 
 class Version(NamedTuple):
-    """Full: base and codec are None, and there are no payloads."""
+    """A version. If it is full, base and codec are None, and payloads is empty."""
 
     number: int
     path: str
     base: int | None
     codec: Codec | None
     checksum: Checksum | None
-    payloads: dict[str, Tensor]  #: the packed bytes
-    checksums: dict[str, str]  #: of the new bytes
-    headers: dict[str, str] = {}  #: if full: of what is before the tensors of a file
+    payloads: dict[str, Tensor]  #: the encoded bytes
+    checksums: dict[str, str]  #: of the decoded bytes
+    headers: dict[str, str] = {}  #: of a full version: checksums of each file's bytes before its tensors
 
     def check(self, name: str, data: Bytes) -> bool:
-        """Whether a tensor is what it is in this version, as far as that tells."""
+        """Whether a tensor is that of this version. True also if the version has no checksum of it."""
         return self.checksum is None or name not in self.checksums or self.checksum(data) == self.checksums[name]
 
 
@@ -45,7 +45,7 @@ def read_number(where: str, values: dict[str, Any], key: str) -> int:
 
 
 def find_versions(sync_dir: str) -> dict[int, str]:
-    """number -> directory, of those that are finished: a delta's index is written last."""
+    """number -> directory of the finished versions. The index of a delta is written last."""
     versions: dict[int, str] = {}
     for name in sorted(os.listdir(sync_dir)):
         for _, pattern, index in LAYOUTS.values():
@@ -56,7 +56,7 @@ def find_versions(sync_dir: str) -> dict[int, str]:
 
 
 def read_version(number: int, path: str) -> Version:
-    """Reads and checks all that is said of a version; its payloads are read when they are applied."""
+    """Reads and checks a version, except its payloads, which are read when they are applied."""
     manifest = read_json(os.path.join(path, MANIFEST))
     if manifest is not None:
         return read_manifest(number, path, manifest)
@@ -98,7 +98,7 @@ def read_version(number: int, path: str) -> Version:
 
 
 def read_manifest(number: int, path: str, manifest: dict[str, Any]) -> Version:
-    """SkyRL's index. It has no compression_format: ours says so beside the rest, theirs is always zstd + xor."""
+    """Reads SkyRL's index. SkyRL itself has no compression_format (always zstd + xor); publish() adds it."""
     where = os.path.join(path, MANIFEST)
     codec = find_codec(where, manifest.get("compression_format", "zstd"), manifest.get("delta_encoding", "xor"))
     payloads: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""vLLM's backend "lmc" for weights that come while it serves. See lmc_integrations.vllm."""
+"""vLLM's weight-transfer backend "lmc", which updates weights while vLLM serves. See lmc_integrations.vllm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ._core import printable
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """sync_dir: what weight_sync.publish() writes. local_dir: the checkpoint of this machine, which its workers share. base: version
-    0, where local_dir is empty and no full version was published. threads: None is as many as there are, at most 16."""
+    """sync_dir: the output of weight_sync.publish(). local_dir: the checkpoint of this machine, shared by its workers.
+    base: version 0, for an empty local_dir without a full version. threads: None is one for each CPU, at most 8."""
 
     sync_dir: str
     local_dir: str
@@ -33,14 +33,14 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """version: None is the newest."""
+    """version: None: the newest."""
 
     version: int | None = None
 
 
 class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
-    """The backend "lmc": an update brings the machine's checkpoint to a version (the first worker does it, the others wait), and
-    each worker loads it from there. Where an update fails, checkpoint and model are as they were."""
+    """The backend "lmc". An update brings the checkpoint of the machine to a version: the first worker does this, the
+    others wait. Then each worker loads it. If the update of the checkpoint fails, checkpoint and model do not change."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -74,7 +74,7 @@ class LMCWeightTransferEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
     @staticmethod
     def trainer_send_weights(*unused: Any, **unused_too: Any) -> None:
-        """Some versions of vLLM want one."""
+        """Some versions of vLLM require this method."""
         raise NotImplementedError("trainers call lmc_integrations.weight_sync.publish()")
 
 

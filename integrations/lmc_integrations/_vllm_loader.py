@@ -1,4 +1,4 @@
-"""vLLM's loader of models, for --load-format lmc. See lmc_integrations.vllm."""
+"""vLLM's model loader for --load-format lmc. See lmc_integrations.vllm."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ OWN_OPTIONS = ("base", "decode", "threads")
 
 
 class LMCModelLoader(DefaultModelLoader):
-    """Tensors are decoded one after the other, by threads, ahead of the model that takes them. Those that a rank does not
-    need (experts of others) are not read.
+    """Decodes tensors one after another, each with several threads, ahead of the model. Tensors that a rank does not need
+    (experts of other ranks) are not read.
 
-    --model-loader-extra-config '{"base": DIR, "threads": N}': the checkpoint that this is a delta of; how many threads (None: as
-    many as there are, at most 8). "decode": "gpu" (experimental): on the current GPU, 1 GiB of tensors at once.
+    --model-loader-extra-config '{"base": DIR, "threads": N}': base: of a delta; threads: None is one for each CPU, at most
+    8. "decode": "gpu" (experimental): on the current GPU, 1 GiB of tensors at once.
     """
 
     def __init__(self, load_config: Any):

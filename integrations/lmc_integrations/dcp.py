@@ -1,11 +1,11 @@
-"""PyTorch Distributed Checkpoint in LMC: dcp.save, dcp.async_save and dcp.load with this Writer and Reader.
+"""PyTorch Distributed Checkpoint in LMC: this Writer and Reader are for dcp.save, dcp.async_save and dcp.load.
 
     dcp.save(state, storage_writer=lmc_integrations.dcp.Writer("step-100"))
     dcp.save(state, storage_writer=lmc_integrations.dcp.Writer("step-200", base="step-100"))    # a delta
     dcp.load(state, storage_reader=lmc_integrations.dcp.Reader("step-200"))
 
-Each item of a checkpoint (a tensor, a shard of one, an object) is an LMC file of its own within the .distcp file. It
-holds what torch.save() writes: a zip archive with one large record, the tensor's bytes, which arrives by one write().
+Each item of a checkpoint (a tensor, a shard of one, an object) is a separate LMC file within the .distcp file. Its content
+is that of torch.save(): a zip archive with one large record, the bytes of the tensor, which one write() passes.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Extension", "LoadTransforms", "Reader", "SaveTransforms", "Writer", "make_registry"]
 
-NOTE = "dcp"  # metadata of a delta: what it is a delta of
-MIN_TENSOR = 1024  # a larger write is the tensor; what torch.save puts around it comes in smaller ones
-MAX_KEPT = 1 << 20  # of what lies around it, and is written in many small pieces
+NOTE = "dcp"  # key of a delta's metadata: where its base is
+MIN_TENSOR = 1024  # a write of at least this size is the tensor; torch.save writes the bytes around it in smaller parts
+MAX_KEPT = 1 << 20  # most bytes around it that are kept in memory; they come in many small writes
 
 
 def _name_dtype(dtype: torch.dtype) -> str:
-    """The library's name, or "": its bytes are coded as of unknown kind."""
+    """LMC's name, or "": then the bytes are coded as bytes of unknown kind."""
     try:
-        return "F16" if dtype is torch.complex32 else _arrays.dtype_name(dtype)  # twice as many
+        return "F16" if dtype is torch.complex32 else _arrays.dtype_name(dtype)  # two F16 each
     except TypeError:
         return ""
 
 
 def _find_dtype(head: bytes | bytearray) -> str:
-    """Of the tensor that torch.save() is about to write: its pickle, which comes first, names it."""
+    """The dtype of the tensor that torch.save() will write next: the pickle in front of it has the name."""
     for found in re.findall(rb"ctorch\n(\w+)\n", head):
         name = found.decode()
         if name.endswith("Storage"):
@@ -66,17 +66,17 @@ def _find_dtype(head: bytes | bytearray) -> str:
 
 
 def _share_threads(threads: int | None, n: int = 1) -> int:
-    """None: what torchrun's other processes on this machine, and `n` callers in this one, leave to each."""
+    """None: the threads of the machine, divided by torchrun's processes on it and by `n` callers in this process."""
     if threads is not None:
         return count_threads(threads)
     return max(1, count_threads(None) // (n * max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
 
 class _Encoder(io.RawIOBase):
-    """Codes what is written to it, as a snapshot of up to three files: the large write, and what comes before and after it.
-    Its end is close(): torch.save() flushes, and then there may be more.
+    """Codes what is written to it as a snapshot of up to three files: the large write, and the bytes before and after it.
+    Only close() ends it: torch.save() flushes, and may then write more.
 
-    base: of the tensor, its bytes; note: of a delta, where the base is. errors: gets what is raised, for torch hides it.
+    base: the bytes of the base tensor; note: where the base is. errors: gets the exceptions, because torch hides them.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class _Encoder(io.RawIOBase):
         self._errors: list[BaseException] = [] if errors is None else errors
         self._kept = bytearray()
         self._writer: _lmc.Writer | None = None
-        self._is_stream = False  # a file is open whose size is not known
+        self._is_stream = False  # a file of unknown size is open
         self._failed = False
 
     def writable(self) -> bool:
@@ -101,7 +101,7 @@ class _Encoder(io.RawIOBase):
             except BaseException as error:
                 self._failed = True
                 self._errors.append(error)
-                del data  # a traceback keeps this frame, which is not to keep the caller's memory exported
+                del data  # a traceback keeps this frame, which must not keep the caller's buffer exported
                 raise
             return len(view)
 
@@ -132,7 +132,7 @@ class _Encoder(io.RawIOBase):
     def _write_tensor(self, view: memoryview) -> None:
         size, dtype, base, tensors = len(view), self._dtype or _find_dtype(self._kept), None, []
         if dtype and 8 * size % _arrays.BITS[dtype] == 0:
-            shape = (8 * size // _arrays.BITS[dtype],)  # in the order of memory, which may not be that of the tensor
+            shape = (8 * size // _arrays.BITS[dtype],)  # in the order of memory, which may differ from the tensor's
             tensors = [(self._name, dtype, shape, 0, size, None, None)]
             if self._base is not None and self._base.numel() == size:
                 base = _make_base(self._name, dtype, self._base, self._threads)
@@ -152,10 +152,10 @@ class _Encoder(io.RawIOBase):
             return
         try:
             if not self._failed:
-                self._failed = True  # unless what follows gets to its end
+                self._failed = True  # unless all that follows succeeds
                 if self._is_stream:
                     self._open().end_file()
-                elif self._kept or self._writer is None:  # a snapshot has a file
+                elif self._kept or self._writer is None:  # a snapshot has at least one file
                     self._write_file("tail", self._kept)
                 self._open().finish()
                 self._failed = False
@@ -172,17 +172,17 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-#: From what a delta says of its base to the base's bytes, and where they are from.
+#: From the note of a delta to the bytes of its base, and their place for messages.
 FindBase = Callable[[dict[str, Any]], tuple[torch.Tensor, str]]
 
 
 def _section(file: Any, name: str) -> Any:
-    """What lmc_codec.open reads of torch's view of a part of a file. The name is for messages."""
+    """A source for lmc_codec.open from torch's view of a part of a file. name: for messages."""
     return _Section(file, name) if file.seekable() else file.read(-1)
 
 
 class _Section:
-    """As that, but telling right where its end is."""
+    """The same view, but seek() returns the right position."""
 
     def __init__(self, file: Any, name: str):
         self._file, self.name = file, name
@@ -206,11 +206,11 @@ def _open_item(source: Any, threads: int, find_base: FindBase | None) -> IO[byte
 
 
 class Extension(StreamTransformExtension):
-    """LMC as a stream extension: for writers of others that take a list of extensions. It knows a tensor's dtype from
-    what torch.save() says of it. Deltas take more: Writer, or SaveTransforms.
+    """LMC as a stream extension, for other writers that take a list of extensions. It finds a tensor's dtype in the output
+    of torch.save(). It cannot make deltas: use Writer or SaveTransforms.
 
-    level: "fast", "default", "max" or "archive". threads: of each writer or reader; None: what the machine has for each
-    process, at most 8.
+    level: "fast", "default", "max" or "archive". threads: of each writer or reader; None: this process's share of the
+    machine, at most 8.
     """
 
     def __init__(self, *, level: Level = 0, threads: int | None = None):
@@ -238,12 +238,12 @@ class Extension(StreamTransformExtension):
     def _open(self, source: IO[bytes], name: str, find_base: FindBase | None) -> IO[bytes]:
         try:
             return _open_item(_section(source, name), _share_threads(self._threads), find_base)
-        except TruncatedError as error:  # raised where the file is read, which has no name there
+        except TruncatedError as error:  # the code that raises it does not have the name
             raise error if printable(name) in str(error) else TruncatedError(f"{name}: {error}") from None
 
 
 def make_registry() -> ExtensionRegistry:
-    """What reads LMC checkpoints: of FileSystemReader(path, _extension_registry=make_registry())."""
+    """A registry that reads LMC checkpoints: FileSystemReader(path, _extension_registry=make_registry())."""
     registry = ExtensionRegistry()
     registry.register(Extension)
     return registry
@@ -262,8 +262,8 @@ def _open_base(base: Any, storage_options: dict[str, Any] | None) -> Reader | No
 
 
 def _relate(base: Any, path: Any) -> str:
-    """Where the base is, as the checkpoint says it: from itself, so that both can be moved together. Of links, what they lead
-    to: "latest" is another checkpoint tomorrow."""
+    """The path of the base relative to the checkpoint, so that both can be moved together. Links are resolved, because
+    "latest" may be another checkpoint tomorrow."""
     if _is_url(base) or _is_url(path):
         return _place(base)
     try:
@@ -273,7 +273,7 @@ def _relate(base: Any, path: Any) -> str:
 
 
 def _find_related(relative: str, path: Any) -> str:
-    """The reverse of _relate. Earlier versions took the paths as they were given."""
+    """The reverse of _relate. Earlier versions did not resolve links."""
     if _is_url(relative) or _is_url(path):
         return relative
     real = os.path.normpath(os.path.join(_place(path), relative))
@@ -282,10 +282,10 @@ def _find_related(relative: str, path: Any) -> str:
 
 
 class SaveTransforms(_StorageWriterTransforms):
-    """What Writer does, for other writers that are made from FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
+    """The coding of Writer, for other subclasses of FileSystemWriter: `writer.transforms = SaveTransforms(path)`.
 
-    path: where the checkpoint goes. base, level, threads, storage_options: as of Writer. Made before the writer opens a file:
-    that the base is not overwritten, nor what it needs, is checked here (ValueError).
+    path: that of the checkpoint. base, level, threads, storage_options: as for Writer. Make it before the writer opens a
+    file: it checks that neither the base nor the bases that this needs are overwritten (ValueError).
     """
 
     def __init__(
@@ -296,11 +296,11 @@ class SaveTransforms(_StorageWriterTransforms):
         self.path = path
         self._extension = Extension(level=level, threads=threads)
         self._base = _open_base(base, storage_options)
-        #: torch does not pass on what is raised in a writer's threads, nor what torch.save's stream raises.
-        self.errors: list[BaseException] | None = None  # but while data is written; a thread may go on after that
+        #: torch hides exceptions in a writer's threads and in torch.save's stream, so they are kept here.
+        self.errors: list[BaseException] | None = None  # None except while data is written; a thread may go on after that
         if self._base is not None:
             fs, where = _open_file_system(path, storage_options)
-            self.check_base(is_deep=fs.exists(fs.concat_path(where, ".metadata")))  # else no checkpoint can be lost
+            self.check_base(is_deep=fs.exists(fs.concat_path(where, ".metadata")))  # else there is no checkpoint to lose
 
     def transform_save_stream(self, write_item: WriteItem, raw_stream: io.IOBase) -> tuple[IO[bytes], list[str]]:
         output, _ = super().transform_save_stream(write_item, raw_stream)
@@ -320,8 +320,8 @@ class SaveTransforms(_StorageWriterTransforms):
         return cast(IO[bytes], encoder), [extension.get_descriptor()]
 
     def check_base(self, *, is_deep: bool = False) -> None:
-        """Writing must not overwrite the base, nor (is_deep) what that is a delta of, to its end. ValueError if it would;
-        before any file is opened, for that would lose both."""
+        """Raises ValueError if writing would overwrite the base or (is_deep) one of the bases that this needs. Call it
+        before any file is opened, because that would lose both."""
         reader, seen = self._base, set()
         while reader is not None and _place(reader.path) not in seen:
             seen.add(_place(reader.path))
@@ -346,10 +346,10 @@ class SaveTransforms(_StorageWriterTransforms):
 class Writer(FileSystemWriter):
     """Writes a checkpoint in LMC: `dcp.save(state, storage_writer=Writer("step-100"))`.
 
-    path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not,
-    of any number of ranks: tensors that it has, too, become deltas of it, and loading needs it. It must be whole: wait
+    path: a directory, or a URL of fsspec (s3://...). base: an earlier checkpoint (its path, or a Reader), in LMC or not, of
+    any number of ranks: tensors that it has, too, become deltas against it, and loading needs it. It must be complete: wait
     for its async_save first. level: "fast", "default", "max" or "archive". threads: of each of the thread_count writers;
-    None: what the machine has for each process, at most 8. storage_options: of fsspec, for path and base. options: of
+    None: this process's share of the machine, at most 8. storage_options: of fsspec, for path and base. options: of
     FileSystemWriter (thread_count, sync_files, ...).
     """
 
@@ -377,7 +377,7 @@ class Writer(FileSystemWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         is_there = is_coordinator and self.fs.exists(self.fs.concat_path(self.path, ".metadata"))
-        self.transforms.check_base(is_deep=is_there)  # where no checkpoint is, none can be lost
+        self.transforms.check_base(is_deep=is_there)  # without a checkpoint there, none can be lost
         if self.transforms._base is not None:
             self.transforms._base.load_metadata()  # before anything is written
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
@@ -390,22 +390,22 @@ class Writer(FileSystemWriter):
                 future = super().write_data(plan, planner)
             except RuntimeError:
                 if errors:
-                    raise errors[0]  # torch says "unexpected pos" in its place
+                    raise errors[0]  # torch raises "unexpected pos" instead of it
                 raise
             n = len(future.value())
             if n != len(plan.items):
                 error = f"{printable(self.path)}: {len(plan.items) - n} of {len(plan.items)} items were not written"
                 raise RuntimeError(error) from (errors[0] if errors else None)
             return future
-        finally:  # a traceback keeps frames, those keep this writer, and it is not to keep the traceback
+        finally:  # a cycle otherwise: a traceback keeps frames, these keep this writer
             self.transforms.errors = None
             errors.clear()
 
 
 class LoadTransforms(_StorageReaderTransforms):
-    """What Reader does, for other readers that are made from FileSystemReader: `reader.transforms = LoadTransforms(path)`.
+    """The decoding of Reader, for other subclasses of FileSystemReader: `reader.transforms = LoadTransforms(path)`.
 
-    path: of the checkpoint. base, threads, storage_options: as of Reader.
+    path: that of the checkpoint. base, threads, storage_options: as for Reader.
     """
 
     def __init__(
@@ -417,7 +417,7 @@ class LoadTransforms(_StorageReaderTransforms):
         self._threads, self._storage_options = threads, storage_options
         self._base = _open_base(base, storage_options)
         self._readers: dict[str, Reader] = {}
-        self._chain: tuple[str, ...] = ()  # of what this is the base, from the newest on
+        self._chain: tuple[str, ...] = ()  # the checkpoints that have this as a base, from the newest on
 
     def transform_load_stream(
         self, read_item: ReadItem, transform_descriptors: Sequence[str], raw_stream: IO[bytes]
@@ -459,7 +459,7 @@ class LoadTransforms(_StorageReaderTransforms):
             found = reader.read_chunk(note["name"], note["offsets"], note["sizes"])
         except (FileNotFoundError, MissingBaseError) as error:
             if isinstance(error, MissingBaseError) and reader._metadata is not None:
-                raise  # of the base's own base
+                raise  # the error is about the base of the base
             raise MissingBaseError(
                 f"{self.path}: tensor {note['name']!r} is a delta of the checkpoint {reader.path}, which cannot be read:"
                 f" {error}. Say where it is: Reader(path, base=...)"
@@ -472,9 +472,8 @@ class LoadTransforms(_StorageReaderTransforms):
 class Reader(FileSystemReader):
     """Reads a checkpoint, in LMC or not: `dcp.load(state, storage_reader=Reader("step-100"))`.
 
-    path: a directory, or a URL of fsspec. base: of a delta, where its base is not any more where it was (relative to the
-    checkpoint): a path, or a Reader. threads: None is what the machine has for each process, at most 8.
-    storage_options: of fsspec, for path and base.
+    path: a directory, or a URL of fsspec. base: the base of a delta, if it was moved relative to the checkpoint: a path, or
+    a Reader. threads: None: this process's share of the machine, at most 8. storage_options: of fsspec, for path and base.
     """
 
     def __init__(
@@ -497,7 +496,7 @@ class Reader(FileSystemReader):
             self.transforms.path = self.path
 
     def load_metadata(self) -> Metadata:
-        """Of a base: what a delta needs of it. MissingBaseError: it is no checkpoint, or not finished."""
+        """Reads the metadata of a base. MissingBaseError: it is no checkpoint, or not finished."""
         if self._metadata is None:
             try:
                 self._metadata = self.read_metadata()
@@ -507,7 +506,7 @@ class Reader(FileSystemReader):
         return self._metadata
 
     def find_base(self) -> Reader | None:
-        """Of a delta, what it is a delta of: the first item that has a base tells it. None: it needs none."""
+        """The base of a delta, from the first item that has one. None: this is no delta."""
         try:
             metadata = self.read_metadata()
         except FileNotFoundError as error:
@@ -524,7 +523,7 @@ class Reader(FileSystemReader):
         return None
 
     def read_chunk(self, name: str, offsets: Sequence[int], sizes: Sequence[int]) -> torch.Tensor | None:
-        """A part of a tensor, from however many shards it was saved in; None if the checkpoint does not have it all."""
+        """A part of a tensor, joined from all of its shards. None: the checkpoint does not have all of it."""
         entry = self.load_metadata().state_dict_metadata.get(name)
         if not isinstance(entry, TensorStorageMetadata) or len(entry.size) != len(sizes):
             return None
@@ -560,7 +559,7 @@ def _open_file_system(path: Any, options: dict[str, Any] | None) -> tuple[Any, A
     if not _is_url(path):
         file_system = FileSystem()
         return file_system, file_system.init_path(path)
-    from torch.distributed.checkpoint import _fsspec_filesystem  # in later versions public, under its old name as well
+    from torch.distributed.checkpoint import _fsspec_filesystem  # later versions have a public name, too
 
     remote = _fsspec_filesystem.FileSystem()
     return remote, remote.init_path(path, **(options or {}))

@@ -1,8 +1,8 @@
-"""LMC as a filter of HDF5. Importing this module lets h5py find the plug-in that lmc_codec brings.
+"""LMC as a filter of HDF5. After importing this module, h5py finds the plug-in that is part of lmc_codec.
 
     f.create_dataset("x", data=a, chunks=True, **lmc_integrations.hdf5.LMC())
 
-Programs other than this one, h5dump for instance: export HDF5_PLUGIN_PATH=$(python -m lmc_integrations.hdf5)
+Other programs, such as h5dump: export HDF5_PLUGIN_PATH=$(python -m lmc_integrations.hdf5)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ID", "LMC", "plugin_path"]
 
-#: The filter's number, of the range for private use.
+#: The number of the filter, in the range for private use.
 ID = 47802
 
 
@@ -31,9 +31,9 @@ def plugin_path() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(lmc_codec.__file__)), "plugins")
 
 
-def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf5plugin has them
-    """Arguments of create_dataset. level: as of lmc_codec.compress. dtype: what the elements are, where the dataset's
-    type is not it: "BF16" for bf16 that is kept as uint16."""
+def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # hdf5plugin has such names
+    """Arguments of create_dataset. level: as for lmc_codec.compress. dtype: of the elements, if the dataset has another
+    type: "BF16" for bf16 that is stored as uint16."""
     name = _chunks.check_dtype(dtype)
     number = 0 if name is None else _arrays.NUMBERS[name]
     return {"compression": ID, "compression_opts": (level_number(level) & 0xFFFFFFFF, number)}
@@ -47,7 +47,7 @@ def main() -> int:
 try:
     from h5py import h5pl
 except ImportError:
-    pass  # only the directory is wanted
+    pass  # without h5py, only plugin_path() is used
 else:
     h5pl.prepend(os.fsencode(plugin_path()))
 

@@ -1,11 +1,11 @@
-"""Checkpoints of PyTorch Lightning as a series: change one import.
+"""Checkpoints of PyTorch Lightning as a series. Only one import changes.
 
     from lmc_integrations.lightning import ModelCheckpoint   # was: from lightning.pytorch.callbacks
 
     trainer = Trainer(callbacks=[ModelCheckpoint("run", save_top_k=5, monitor="loss", save_last=True)])
     trainer.fit(model, ckpt_path="last")
 
-Names, rotation and the best model are Lightning's; the files are NAME.lmc, most of them deltas.
+Lightning decides names, rotation and the best model. The files are NAME.lmc; most of them are deltas.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["ModelCheckpoint", "SeriesIO"]
 
 
 class SeriesIO(TorchCheckpointIO):
-    """Trainer(plugins=[SeriesIO()]): files whose names end in .lmc are snapshots of the series in their directory; others are
-    torch's. options: of lmc_integrations.series.Series."""
+    """Trainer(plugins=[SeriesIO()]): files *.lmc are snapshots of the series in their directory; torch writes the others.
+    options: of lmc_integrations.series.Series."""
 
     def __init__(self, **options: Any):
         super().__init__()
-        Series(".", **options)  # whether they are options of it
+        Series(".", **options)  # checks the options
         self._options = options
 
     def _series(self, path: Any) -> Series:
@@ -60,12 +60,12 @@ class SeriesIO(TorchCheckpointIO):
 
 
 class _CallbackIO(SeriesIO):
-    """Of a ModelCheckpoint, in place of TorchCheckpointIO while that saves."""
+    """Replaces TorchCheckpointIO while a ModelCheckpoint saves."""
 
 
 class ModelCheckpoint(callbacks.ModelCheckpoint):
-    """Lightning's, with options of lmc_integrations.series.Series: every, level, threads, quantize. Those of SeriesIO as a
-    plugin go before."""
+    """Lightning's ModelCheckpoint, with options of lmc_integrations.series.Series: every, level, threads, quantize. If
+    SeriesIO is a plugin, its options are used instead."""
 
     FILE_EXTENSION = ".lmc"
 
@@ -90,6 +90,6 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
             raise ValueError(f"{type(strategy.checkpoint_io).__name__} writes checkpoints otherwise; leave it out")
 
     def _save_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
-        if isinstance(trainer.strategy.checkpoint_io, _CallbackIO):  # perhaps of another one
+        if isinstance(trainer.strategy.checkpoint_io, _CallbackIO):  # that may be of another ModelCheckpoint
             trainer.strategy.checkpoint_io = self._io
         super()._save_checkpoint(trainer, filepath)

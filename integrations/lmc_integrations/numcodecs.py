@@ -1,4 +1,4 @@
-"""A codec of numcodecs, which zarr v2, kerchunk and others find by its name, "lmc". It needs no import.
+"""A codec for numcodecs: zarr v2, kerchunk and others find it by its name, "lmc", without an import.
 
     zarr.create_array(..., zarr_format=2, compressors=lmc_integrations.numcodecs.LMC())
 """
@@ -19,8 +19,8 @@ __all__ = ["LMC"]
 
 
 class LMC(Codec):
-    """level: as of lmc_codec.compress. dtype: what the elements are ("BF16"), where the array that is encoded does not
-    say it: bf16 that is kept as uint16, bytes."""
+    """level: as for lmc_codec.compress. dtype: of the elements ("BF16"), if the array has another type: bf16 that is stored
+    as uint16 or bytes."""
 
     codec_id = "lmc"
 
@@ -30,7 +30,7 @@ class LMC(Codec):
 
     def encode(self, buf: Any) -> bytearray:
         dtype = getattr(buf, "dtype", None)
-        array = ensure_contiguous_ndarray(buf)  # of times: integers
+        array = ensure_contiguous_ndarray(buf)  # times become integers
         return _chunks.encode(
             array.view("u1"), self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype), self.level
         )

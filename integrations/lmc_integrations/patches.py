@@ -1,12 +1,12 @@
-"""A delta as the patches of single elements that engines of RL take: of vLLM (0.33), and of verl (0.9).
+"""Deltas as patches of single elements, which the RL engines of vLLM (0.33) and verl (0.9) take.
 
     reader = lmc_codec.open("step-2.lmc", base="step-1.safetensors")   # or base=: the tensors, on the CPU
     load_checkpoint_weight_patches(model, vllm_patches(reader))        # vLLM, in each worker
     trainer.send_weights(vllm_nccl_patches(reader))                    # vLLM's sparse_nccl, from the trainer
     for named, is_last in verl_flushes(reader): ...                    # verl: for its apply_delta, and its engine of vLLM
 
-Both take NaN for what has not changed, so an element that became NaN is refused: by vLLM itself, before it changes anything; here
-for verl. A tensor that the base lacks, or that has another shape there, is refused by lmc_codec: load all of it.
+In both, NaN means "not changed", so an element that became NaN is refused: by vLLM itself, before it changes anything; for
+verl here. lmc_codec refuses a tensor that the base lacks or has with another shape: load all of it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["verl_flushes", "vllm_nccl_patches", "vllm_patches"]
 
 
 def vllm_patches(reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cpu") -> list[Any]:
-    """For load_checkpoint_weight_patches: a CheckpointWeightPatch of each tensor that has changed, all that has changed of it,
-    for vLLM makes a whole tensor of each. names: of which tensors; None: all. device: where indices and values go."""
+    """For load_checkpoint_weight_patches: a CheckpointWeightPatch for each changed tensor. Each has all changes of its
+    tensor, because vLLM makes a whole tensor of each patch. names: tensors; None: all. device: of indices and values."""
     check_host("vllm", "patches")
     from vllm.model_executor.model_loader.checkpoint_weight_patch import CheckpointWeightPatch
 
@@ -43,7 +43,8 @@ def vllm_patches(reader: Reader, names: Iterable[str] | None = None, *, device: 
 
 
 def vllm_nccl_patches(reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cuda") -> list[Any]:
-    """For send_weights and send_weight_chunk of the trainer's side of vLLM's backend sparse_nccl: a SparseWeightPatch each."""
+    """For send_weights and send_weight_chunk of vLLM's backend sparse_nccl, on the trainer's side: SparseWeightPatch
+    each."""
     check_host("vllm", "patches")
     from vllm.distributed.weight_transfer.sparse_nccl_engine import SparseWeightPatch
 
@@ -56,8 +57,8 @@ def vllm_nccl_patches(reader: Reader, names: Iterable[str] | None = None, *, dev
 def verl_flushes(
     reader: Reader, names: Iterable[str] | None = None, *, device: Any = "cpu", max_bytes: int = 256 << 20
 ) -> Iterator[tuple[list[tuple[str, torch.Tensor]], bool]]:
-    """What verl's receive_weights yields, and its rollouts take: named tensors, and whether they are the last. Each flush is of
-    one dtype, as verl has it, and of at most max_bytes and one more part of a tensor. None at all: nothing has changed."""
+    """Yields, as verl's receive_weights: named tensors for its rollouts, and whether they are the last. Each flush has one
+    dtype, as verl requires, and at most max_bytes plus one part of a tensor. No flush: nothing has changed."""
     check_host("verl", "patches")
     from verl.checkpoint_engine.delta_sync.encode import DeltaParam, checksum
 
@@ -91,7 +92,7 @@ def verl_flushes(
 
 
 def _join(changes: Iterable[tuple[str, Any, Any]], device: Any) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """All parts of a tensor at once."""
+    """Joins all parts of a tensor."""
     for name, parts in groupby(changes, itemgetter(0)):
         _, indices, values = zip(*parts)
         yield name, torch.cat(indices).to(device), torch.cat(values).to(device)

@@ -1,13 +1,13 @@
-"""A directory of training states, each a delta of an earlier one: a directory of `lmc series`, which lists it, restores from
-it, and checks it.
+"""A directory of training states, most of them deltas against earlier ones. The command `lmc series` can list, restore and
+check it.
 
     series = Series("run/states")
     series.save("step-100", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     state = series.load()                                 # the last one; or series.load("step-100")
 
-NAME.lmc is a snapshot, whole or not there; series.json is the list. The files count: if a process is killed between the two,
-the next one corrects the list. What others are deltas of is only marked as forgotten: its file goes when nothing that is kept
-needs it.
+NAME.lmc is a snapshot; it is complete or does not exist. series.json is the list. If a process is killed between the two,
+the next process corrects the list by the files. A snapshot that others need as a base is only marked as forgotten: its file
+is removed when no kept snapshot needs it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Series"]
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
 CHECK = '"crc32c": "%08x"}\n'
 PIECE = 8 << 20
-CHANGES, READERS = 0, 1  # bytes of .lock, as `lmc series` has them: one writer; all readers, or gc alone
+CHANGES, READERS = 0, 1  # bytes of .lock, as in `lmc series`: one writer; any readers, or gc alone
 
 
 def _check_line(data: bytes) -> bytes:
@@ -40,7 +40,7 @@ def _check_line(data: bytes) -> bytes:
 
 
 def _lock(file: Any, byte: int, may_wait: bool = True) -> bool:
-    """Until the file is closed; False: others have it. On Windows, and in file systems without locks, there is nothing to take."""
+    """Locks a byte until the file is closed; False: others hold it. Systems without such locks: True."""
     try:
         import fcntl
 
@@ -53,38 +53,38 @@ def _lock(file: Any, byte: int, may_wait: bool = True) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    """Whether `lmc series` takes it as the name of a snapshot."""
+    """Whether `lmc series` allows this name of a snapshot."""
     try:
         size = len(name.encode())
-    except UnicodeEncodeError:  # of a file whose name is no UTF-8
+    except UnicodeEncodeError:  # from a file whose name is no UTF-8
         return False
     return 0 < size <= 200 and name[0] not in ".-" and not any(c in "/\\\x7f" or c < " " for c in name)
 
 
 class _List:
-    """series.json, corrected by the files."""
+    """series.json, corrected by the files that exist."""
 
     def __init__(self, directory: Path):
         self.directory, self.path = directory, directory / "series.json"
         self.every: int | None = None
-        self.entries: dict[str, dict[str, Any]] = {}  # in the order of adding
+        self.entries: dict[str, dict[str, Any]] = {}  # in the order in which they were added
         with suppress(FileNotFoundError):
             self._parse(self.path.read_bytes())
         files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and _is_name(x.name[:-4])]
         paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files if x.is_file(follow_symlinks=False))
         links = {name: look_at(path) for _, path, name in paths}
-        #: Those that can be read.
+        #: The snapshots that can be read.
         self.links: dict[str, Link] = {name: link for name, link in links.items() if link is not None}
         measure_depths(list(self.links.values()))
         for entry in self.entries.values():
             if entry["state"] != KEPT and entry["name"] not in links:
                 entry["state"] = GONE
-        # others are of an `lmc` that was killed while it added
+        # entries without a fingerprint come from an `lmc` that was killed while it added
         self.entries = {name: entry for name, entry in self.entries.items() if "fingerprint" in entry}
         for name, link in self.links.items():
             old = self.entries.get(name, {"state": GONE})
             if old["state"] == GONE or old["fingerprint"] != link.fingerprint.hex():
-                with suppress(LMCError):  # a damaged one is not in the list
+                with suppress(LMCError):  # a damaged snapshot is not listed
                     self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
 
     def _parse(self, data: bytes) -> None:
@@ -107,13 +107,13 @@ class _List:
             with open(new.fileno(), "wb", closefd=False) as file:
                 file.write(text + _check_line(text))
             new.sync()
-            new.appear()  # and the names of all that came before are on the disk with it
+            new.appear()  # this also syncs the names of all earlier files
         except BaseException:
             new.remove()
             raise
 
     def put(self, name: str, state: str) -> None:
-        """The file of that name becomes the last entry."""
+        """Makes the file of that name the last entry."""
         with lmc_codec.open(self.links[name].path, threads=1) as reader:
             entry = {"name": name, "state": state, "fingerprint": reader.fingerprint.hex(), "size": sum(x.size for x in reader.files)}
         self.entries.pop(name, None)
@@ -123,7 +123,7 @@ class _List:
         return [name for name, x in self.entries.items() if x["state"] == state and name in self.links]
 
     def chain_of(self, name: str) -> list[str]:
-        """It, and all that it needs: bases are found by content, those with the shortest chain."""
+        """The snapshot and all bases that it needs. Bases are found by fingerprint, those with the shortest chain."""
         link, chain = self.links[name], [name]
         while link.base:
             found = [x for x, y in self.links.items() if y.fingerprint == link.base and y.depth < link.depth]
@@ -135,12 +135,12 @@ class _List:
 
 
 class Series:
-    """directory: made with the first snapshot. keep: how many are kept; None: all. every: so many snapshots have one chain,
-    the first of which is whole; 1: all are. None: 16; or 1, if no more than three are kept, where deltas take more than they
-    save. level, threads, quantize: of lmc_codec.Writer; "*.exp_avg*=bits:8" keeps moments with that error, all else exactly.
+    """directory: made with the first snapshot. keep: how many are kept; None: all. every: snapshots in one chain, of which
+    the first is no delta; 1: no deltas. None: 16; or 1 if at most three are kept: deltas then take more than they save.
+    level, threads, quantize: of lmc_codec.Writer; "*.exp_avg*=bits:8" quantises moments and keeps all else exactly.
 
-    Where all are kept, each is a delta of the last one; else of the first of its chain, so that no other file must stay for
-    it. One process changes a series at a time; others wait.
+    If all are kept, each is a delta against the one before; else against the first of its chain, so that no other file must
+    stay for it. Only one process at a time changes a series; others wait.
     """
 
     def __init__(
@@ -170,11 +170,11 @@ class Series:
             self._collect(found, file)
 
     def names(self) -> list[str]:
-        """Of all that are kept, the last one last."""
+        """Names of the kept snapshots, in the order of adding."""
         return _List(self.directory).names(KEPT) if self.directory.is_dir() else []
 
     def path(self, name: str | None = None) -> Path:
-        """Where a snapshot is or would be; without a name, the last one."""
+        """The path of a snapshot, which need not exist; without a name, of the last one."""
         names = [name] if name is not None else self.names()
         if not names:
             raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
@@ -186,13 +186,13 @@ class Series:
     # -- adding --
 
     def save(self, name: str, state: Any) -> Path:
-        """Adds whatever torch.save() takes. One of that name is replaced, once the new one is whole."""
+        """Adds an object as torch.save() saves it. A snapshot of that name is replaced when the new one is complete."""
         from lmc_codec.torch import save_checkpoint
 
         return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
 
     def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False) -> Path:
-        """Adds the files of a directory: those of torch.save() and safetensors by their tensors. verify: reads it back."""
+        """Adds the files of a directory. Finds the tensors of torch.save() and safetensors. verify: reads all back."""
 
         def write(path: Path, base: Path | None) -> None:
             with lmc_codec.Writer(path, base=base, **self._how) as w:
@@ -204,7 +204,7 @@ class Series:
         return self._add(name, write)
 
     def _choose_base(self, found: _List) -> Path | None:
-        """The last one that can be restored, or the first one of its chain."""
+        """The last snapshot that can be restored, or (with keep) the first one of its chain."""
         for name in reversed(found.names(KEPT)):
             chain = found.chain_of(name)
             if len(chain) == found.links[name].depth + 1 and found.entries.keys() >= set(chain):
@@ -216,7 +216,7 @@ class Series:
     def _add(self, name: str, write: Callable[[Path, Path | None], None]) -> Path:
         path = self.path(name)
         with self._change() as found:
-            new = self.directory / ".lmc-saving"  # `lmc series` removes it if it stays
+            new = self.directory / ".lmc-saving"  # `lmc series` removes it if it is left behind
             write(new, self._choose_base(found))
             if name in found.links:
                 self._set_aside(name, found)
@@ -230,8 +230,8 @@ class Series:
         return path
 
     def _set_aside(self, name: str, found: _List) -> None:
-        """The file of that name is about to be replaced, and others may need it: it gets another name."""
-        n, start = 1, name.encode()[:190].decode(errors="ignore")  # there is room for 200 bytes
+        """Renames a snapshot that will be replaced, because others may need it as a base."""
+        n, start = 1, name.encode()[:190].decode(errors="ignore")  # a name has at most 200 bytes
         while (aside := f"{start}-v{n}") in found.entries or os.path.lexists(self.path(aside)):
             n += 1
         found.entries[aside] = {**found.entries[name], "name": aside, "state": FORGOTTEN}
@@ -239,11 +239,11 @@ class Series:
         try:
             os.link(self.path(name), self.path(aside))
         except OSError:  # a file system without links
-            part = self.directory / ".lmc-asided"  # as `.lmc-saving`
+            part = self.directory / ".lmc-asided"  # like `.lmc-saving`
             with open(self.path(name), "rb") as old, open(part, "wb") as new:
                 shutil.copyfileobj(old, new, PIECE)
                 new.flush()
-                times = os.fstat(old.fileno())  # it is older than what replaces it: Lightning goes on from the newest file
+                times = os.fstat(old.fileno())  # it must be older than the new file: Lightning resumes from the newest
                 os.utime(part, ns=(times.st_atime_ns, times.st_mtime_ns))
                 os.fsync(new.fileno())
             os.replace(part, self.path(aside))
@@ -254,24 +254,24 @@ class Series:
     # -- forgetting --
 
     def forget(self, *names: str) -> None:
-        """They are not kept any longer."""
+        """Marks these snapshots as forgotten."""
         with self._change() as found:
             for name in set(names).intersection(found.names(KEPT)):
                 found.entries[name]["state"] = FORGOTTEN
 
     def rotate(self, *protected: str) -> None:
-        """Forgets the oldest ones, until `keep` are left; never the last one, nor those that are protected."""
+        """Forgets the oldest snapshots until `keep` are left, but never the last one and the protected ones."""
         if self._keep is not None:
             names = self.names()
             old = [name for name in names[:-1] if name not in protected]
             self.forget(*old[: max(0, len(names) - self._keep)])
 
     def _collect(self, found: _List, lock: Any) -> None:
-        """Removes what nothing needs; not now if somebody reads, as `lmc series restore` does."""
+        """Removes files that nothing needs, unless somebody reads the series now, as `lmc series restore` does."""
         needed = {x for name in found.names(KEPT) for x in found.chain_of(name)}
         gone = [name for name in found.names(FORGOTTEN) if name not in needed]
         unread = [name for name, x in found.entries.items() if x["state"] != GONE and name not in found.links]
-        if gone and unread:  # and nobody knows what that one needs
+        if gone and unread:  # nobody knows which bases an unreadable snapshot needs
             text = f"{self.path(unread[0])}: cannot be read; while it is there, nothing that was forgotten is removed"
             warnings.warn(printable(text), stacklevel=2)
         if not gone or unread or not _lock(lock, READERS, may_wait=False):
@@ -286,20 +286,20 @@ class Series:
     # -- using --
 
     def load(self, name: str | None = None, **options: Any) -> Any:
-        """What save() has saved; without a name, the last one. options: of lmc_codec.torch.load_checkpoint()."""
+        """Loads what save() has saved; without a name, the last one. options: of lmc_codec.torch.load_checkpoint()."""
         from lmc_codec.torch import load_checkpoint
 
         return load_checkpoint(self.path(name), **options)
 
     def restore(self, name: str | None, directory: str | os.PathLike[str]) -> None:
-        """Writes the files of a snapshot. The directory appears when it is whole; one that is there is replaced."""
+        """Writes the files of a snapshot. The directory appears when it is complete, and replaces an old one."""
         directory = Path(directory).absolute()
         new = directory.with_name(f".{directory.name}.new")
         shutil.rmtree(new, ignore_errors=True)
         os.makedirs(new)
         with lmc_codec.open(self.path(name), base="auto", threads=self._how["threads"]) as reader:
             for file in reader.files:
-                # a lone file, as of save(), has no name of its own
+                # the only file of a snapshot, as of save(), has no path
                 path = new / (file.path or ("" if file.is_directory else self.path(name).stem))
                 os.makedirs(path if file.is_directory else path.parent, exist_ok=True)
                 if not file.is_directory:

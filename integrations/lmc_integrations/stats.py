@@ -1,10 +1,10 @@
-"""Pictures of how snapshots compress and change, drawn by matplotlib from what `lmc stats --json` prints.
+"""Pictures of how snapshots compress and change, drawn by matplotlib from the output of `lmc stats --json`.
 
     python -m lmc_integrations.stats PREFIX SNAPSHOT...              # runs lmc stats --json SNAPSHOT...
     lmc stats --json SNAPSHOT... | python -m lmc_integrations.stats PREFIX
 
-PREFIX-compressibility.svg: the entropy of each byte plane, and what LMC takes. PREFIX-density.svg, of two snapshots and
-more: the share of the elements that have changed, by tensor and snapshot.
+PREFIX-compressibility.svg: the entropy of each byte plane, and the size in LMC. PREFIX-density.svg, for two or more
+snapshots: the share of changed elements, by tensor and snapshot.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 from ._core import command, printable
 
-_COLORS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#008300", "#e87ba4", "#8a8984")  # differ for all eyes
+_COLORS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#008300", "#e87ba4", "#8a8984")  # also different for colour-blind people
 _LONGEST_NAME = 72
 _LONGEST_LABEL = 28
 
 
 def labels(names: list[str]) -> list[str]:
-    """What tells each name from the others: without the directories and the end, from a '/' or '.' on, that all share."""
+    """Short names: without the directories that all have, and without a common end that begins with '/' or '.'."""
     start = os.path.commonprefix(names)
     start = start[: start.rfind("/") + 1]
     end = os.path.commonprefix([name[len(start) :][::-1] for name in names])[::-1] if len(names) > 1 else ""
@@ -48,11 +48,11 @@ def _percent(part: float, whole: float) -> float:
 
 @dataclass
 class Compressibility:
-    """Of each snapshot, in % of its size."""
+    """For each snapshot, in % of its size."""
 
-    planes: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)  # dtype, plane, of so many
+    planes: dict[tuple[str, int, int], list[float]] = field(default_factory=dict)  # dtype, plane, number of planes
     alone: list[float] = field(default_factory=list)
-    delta: list[float] = field(default_factory=list)  # NaN: of the first
+    delta: list[float] = field(default_factory=list)  # NaN for the first
 
 
 def compressibility(snapshots: list[dict[str, Any]]) -> Compressibility:
@@ -70,19 +70,19 @@ def compressibility(snapshots: list[dict[str, Any]]) -> Compressibility:
 
 @dataclass
 class Line:
-    """A tensor, or a file without, in all snapshots that have it."""
+    """A tensor, or a file without tensors, in all snapshots that have it."""
 
     path: str
     name: str
-    last: int  # snapshot that has it
-    changed: dict[int, float] = field(default_factory=dict)  # by the number of a snapshot: %
+    last: int  # number of the last snapshot that has it
+    changed: dict[int, float] = field(default_factory=dict)  # number of the snapshot -> %
 
 
 def density(snapshots: list[dict[str, Any]]) -> list[Line]:
-    """Those that were compared, ordered by their names, with numbers as such."""
+    """The lines that were compared, sorted by name; digits are sorted as numbers."""
     lines: list[Line] = []
     known: dict[tuple[str, str], Line] = {}  # the last line of each path and name
-    before: dict[str, list[tuple[str, Line]]] = {}  # by the name: what the snapshot before has, with its path
+    before: dict[str, list[tuple[str, Line]]] = {}  # by name: path and line in the previous snapshot
     for i, s in enumerate(snapshots):
         items = [t for t in s["tensors"] + s["files"] if t.get("status") != "removed"]
         here = {(t["path"], t["name"]) for t in items}
@@ -90,11 +90,11 @@ def density(snapshots: list[dict[str, Any]]) -> list[Line]:
         for t in items:
             path, name, compared = str(t["path"]), str(t["name"]), t.get("compared_elements", 0)
             line = None
-            if compared:  # with that of the same path, or else with one that has moved
+            if compared:  # with the tensor of the same path, else with one that has moved
                 old = before.get(name, [])
                 line = next((x for at, x in old if at == path), None)
                 line = line or next((x for at, x in old if (at, name) not in here and x.last < i), None)
-            if line is None:  # it is new, or there again
+            if line is None:  # it is new, or has come back
                 line = known.get((path, name))
             if line is None or line.last == i:
                 line = Line(path, name, i)
@@ -114,7 +114,7 @@ def density(snapshots: list[dict[str, Any]]) -> list[Line]:
 
 
 def _name_line(lines: list[Line], i: int) -> str:
-    """ "NAME in PATH" where several have that name."""
+    """ "NAME in PATH" if several lines have that name."""
     line = lines[i]
     is_alone = sum(x.name == line.name for x in lines[max(i - 1, 0) : i + 2]) == 1
     name = line.name or "(all)"
@@ -166,7 +166,7 @@ def draw_density(lines: list[Line], names: list[str]) -> Any:
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     axes = figure.subplots()
-    shares = [[max(line.changed.get(i, math.nan), 1e-9) for i in range(1, len(names))] for line in lines]  # max: 0 has no logarithm
+    shares = [[max(line.changed.get(i, math.nan), 1e-9) for i in range(1, len(names))] for line in lines]  # max(): 0 has no logarithm
     if lines:
         mesh = axes.pcolormesh(
             [i + 0.5 for i in range(len(names))],
@@ -186,14 +186,14 @@ def draw_density(lines: list[Line], names: list[str]) -> Any:
 def _save(figure: Any, path: str, force: bool) -> None:
     picture = BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a font may lack letters of names; the viewer of the picture has one
+        warnings.simplefilter("ignore")  # the font here may lack letters of names; the viewer's font has them
         figure.savefig(picture, format="svg", metadata={"Date": None})
     with open(path, "wb" if force else "xb") as f:
         f.write(picture.getvalue())
 
 
 def draw(text: str | bytes, prefix: str, force: bool = False) -> list[str]:
-    """Draws what `lmc stats --json` has printed. Returns the paths of the pictures."""
+    """Draws pictures from the output of `lmc stats --json`. Returns their paths."""
     try:
         snapshots = json.loads(text)["snapshots"]
         names = labels([s["snapshot"] for s in snapshots])

@@ -1,10 +1,11 @@
-"""Checkpoints of the Hugging Face Trainer as a series: each is one LMC file, most are deltas.
+"""Checkpoints of the Hugging Face Trainer as a series: each is one LMC file, and most are deltas.
 
     callback = SeriesCallback(args)                       # the TrainingArguments
     trainer = Trainer(model, args, callbacks=[callback], ...)
     trainer.train(resume_from_checkpoint=callback.restore())  # None before the first one: from the beginning
 
-The Trainer writes a directory checkpoint-N, as ever. It becomes OUTPUT_DIR/series/checkpoint-N.lmc, is read back, and goes.
+The Trainer writes a directory checkpoint-N, as usual. It becomes OUTPUT_DIR/series/checkpoint-N.lmc, which is verified.
+Then it is removed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SHARDS = ("*.distcp", "pytorch_model_fsdp*", "global_step*", "rank*-of-*")  # of
 
 
 class SeriesCallback(TrainerCallback):  # type: ignore[misc]
-    """args: the TrainingArguments. Their save_total_limit and the best model decide which ones are kept. directory: where the
-    series is; OUTPUT_DIR/series. options: of lmc_integrations.series.Series: every, level, threads, quantize."""
+    """args: the TrainingArguments. Their save_total_limit and the best model decide which checkpoints are kept. directory:
+    of the series; None: OUTPUT_DIR/series. options: of lmc_integrations.series.Series: every, level, threads, quantize."""
 
     def __init__(self, args: Any, directory: str | os.PathLike[str] | None = None, **options: Any):
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None) or args.save_on_each_node:
@@ -45,8 +46,8 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         self._args = args
 
     def restore(self, name: str | None = None) -> str | None:
-        """For resume_from_checkpoint: the directory of that checkpoint, or of the last one; None: there is none yet. All ranks
-        call it."""
+        """For resume_from_checkpoint: restores that checkpoint, or the last one, and returns its directory; None: there is
+        none yet. All ranks must call it."""
         with self._args.main_process_first(local=False):
             names = self.series.names()
             if name is None and not names:
@@ -55,14 +56,14 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
             if self._args.process_index == 0:
                 self.series.restore(directory.name, directory)
                 best = json.loads((directory / "trainer_state.json").read_text())["best_model_checkpoint"]
-                best = Path(best or ".").name  # the Trainer forgets it where its directory is missing
+                best = Path(best or ".").name  # the Trainer forgets it if its directory is missing
                 if best in names and best != directory.name:
                     self.series.restore(best, self._output / best)
             return str(directory)
 
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
         if dist.is_available() and dist.is_initialized():
-            dist.barrier()  # each rank writes the state of its random numbers
+            dist.barrier()  # each rank first writes the state of its random numbers
         if not state.is_world_process_zero:
             return
         directory = self._output / f"checkpoint-{state.global_step}"
@@ -72,9 +73,9 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
         self._drop(Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end)
 
     def _drop(self, best: str, is_needed: bool) -> None:
-        """Directories whose snapshots are there, but for the best one, which the Trainer loads in the end."""
+        """Removes directories that have a snapshot, except the best one if the Trainer loads it at the end."""
         for name in self.series.names():
-            if name.startswith("checkpoint-") and (name != best or not is_needed):  # others are not the Trainer's
+            if name.startswith("checkpoint-") and (name != best or not is_needed):  # other names are not of the Trainer
                 shutil.rmtree(self._output / name, ignore_errors=True)
         self.series.rotate(best)
 

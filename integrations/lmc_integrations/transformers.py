@@ -2,7 +2,7 @@
 
     model = lmc_integrations.transformers.from_pretrained(AutoModelForCausalLM, "model-dir")
 
-The directory has what save_pretrained() writes, its *.safetensors as LMC files (`lmc --rm *.safetensors`).
+The directory is that of save_pretrained(), with its *.safetensors as LMC files (`lmc --rm *.safetensors`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ._core import _arrays, printable
 
 __all__ = ["from_pretrained"]
 
-MAX_JSON = 64 << 20  # configurations; what is larger is not one
+MAX_JSON = 64 << 20  # of a configuration; larger files are none
 
 
 class _Tensor:
-    """What transformers takes for a tensor that is still in its file: it reads it by indexing, in threads of its own."""
+    """A tensor that is still in its file, for transformers, which reads it by indexing, in its own threads."""
 
     def __init__(self, part: Any):
         self._slice = part
@@ -58,7 +58,7 @@ class _Tensor:
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point
 
-    def __getattr__(self, name: str) -> Any:  # whatever else is asked of a tensor takes the tensor
+    def __getattr__(self, name: str) -> Any:  # other attributes need the whole tensor
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self[...], name)
@@ -66,7 +66,7 @@ class _Tensor:
 
 @contextmanager
 def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
-    """The directory with config.json: where the file is, or inside, if it is a snapshot of a directory."""
+    """The directory with config.json: that of the file; or a temporary one, if the file is a snapshot of a directory."""
     path = Path(checkpoint.path)
     if path.is_dir():
         yield path
@@ -83,18 +83,18 @@ def _find_config(checkpoint: Checkpoint) -> Iterator[Path]:
         yield Path(directory)
 
 
-#: Options of from_pretrained that say of which files the model is made, and the error for them.
+#: Options of from_pretrained that choose other files, and the error for each.
 _REFUSED = {
     "state_dict": "it comes from the LMC files",
     "gguf_file": "it is read by transformers itself",
     "variant": "give the LMC file of that variant, or a directory that has no others",
 }
-#: Options that are none of the configuration, though some configurations have the name.
+#: Options that are not of the configuration, though some configurations have attributes of that name.
 _NOT_OF_CONFIG = ("dtype", "torch_dtype", "quantization_config", "generation_config", "output_loading_info", "device_map")
 
 
 def _make_config(loader: Any, place: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The configuration, changed by those options that are its own; and the other options."""
+    """The configuration, changed by its own options; and the other options."""
     kept = {name: options[name] for name in _NOT_OF_CONFIG if name in options}
     rest = {name: value for name, value in options.items() if name not in kept}
     config, unused = loader.from_pretrained(os.fspath(place), return_unused_kwargs=True, **rest)
@@ -111,15 +111,15 @@ def from_pretrained(
     subfolder: str = "",
     **options: Any,
 ) -> Any:
-    """A model, as model_class.from_pretrained(path, **options) makes it, from LMC files.
+    """Makes a model from LMC files, like model_class.from_pretrained(path, **options).
 
     model_class: AutoModelForCausalLM, LlamaForCausalLM, ... path: a directory with config.json and LMC files (with
-    model.safetensors.index.json those that it names), or an LMC file that was made of such a directory. base: the checkpoint
-    that this is a delta of, such a directory or file, or one of safetensors. threads: None is as many as there are, at most 8.
-    config: one, or where it is. subfolder: of the directory. options: of from_pretrained: dtype, device_map,
-    attn_implementation, ...; those of the configuration (use_cache, num_labels, ...) change it, unless `config` is one.
+    model.safetensors.index.json only those that it names), or an LMC file made from such a directory. base: for a delta:
+    such a directory or file, or one of safetensors. threads: None is one for each CPU, at most 8. config: a configuration,
+    or its path. subfolder: of the directory. options: of from_pretrained: dtype, device_map, attn_implementation, ...;
+    those of the configuration (use_cache, num_labels, ...) change it, unless `config` is a configuration.
 
-    Each tensor is decoded when transformers asks for it; there is never a second copy of the model in memory.
+    Each tensor is decoded when transformers reads it. There is never a second copy of the model in memory.
     """
     for name, why in _REFUSED.items():
         if options.pop(name, None) is not None:
@@ -140,12 +140,12 @@ def from_pretrained(
             generation_config = options.get("generation_config")
             if generation_config is None and (directory / "generation_config.json").exists():
                 generation_config = GenerationConfig.from_pretrained(str(directory))
-            if is_auto:  # which class it is, by making one that holds nothing
+            if is_auto:  # finds the class by making a model without memory
                 with torch.device("meta"):
                     model_class = type(model_class.from_config(config, **remote))
         state = {name: _Tensor(reader.get_slice(name)) for name, reader in checkpoint.tensors.items()}
         made = model_class.from_pretrained(None, config=config, state_dict=state, **options)
-    model = made[0] if isinstance(made, tuple) else made  # with output_loading_info
+    model = made[0] if isinstance(made, tuple) else made  # a tuple with output_loading_info
     model.config._name_or_path = model.name_or_path = str(path)
     if generation_config is not None and getattr(model, "generation_config", None) is not None:
         model.generation_config = generation_config

@@ -1,8 +1,8 @@
-"""vLLM: models from LMC files (`vllm serve DIR --load-format lmc`), and weights that come as deltas while it serves.
+"""vLLM: models from LMC files (`vllm serve DIR --load-format lmc`), and weight updates by deltas while it serves.
 
-vLLM finds this by itself, by the entry point "vllm.general_plugins", in each of its processes. With a vLLM that it was not
-tested with nothing is registered, and a warning in the log of "lmc_integrations.vllm" names the releases that it was tested
-with. What an installation of vLLM lacks is left out, with a line in that log, and the rest is registered.
+Each process of vLLM loads this by the entry point "vllm.general_plugins". With an untested release of vLLM nothing is
+registered, and a warning in the log "lmc_integrations.vllm" names the tested releases. If an installation of vLLM lacks one
+of the two interfaces, a line in that log says so, and the other one is registered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _registered: set[str] = set()
 
 
 def register() -> None:
-    """What vLLM calls, in each process; it may call again. It raises nothing."""
+    """vLLM calls this in each process, perhaps repeatedly. It raises nothing."""
     log = logging.getLogger(__name__)
     try:
         check_host("vllm", "vllm")
-    except Exception as error:  # an ImportError, or a warning that the interpreter was told to raise
+    except Exception as error:  # an ImportError, or a warning that is raised as an exception
         log.warning("%s", error)
         return
     for module, what in (("_vllm_loader", "--load-format lmc"), ("_vllm_engine", "the weight-transfer backend lmc")):
@@ -30,7 +30,7 @@ def register() -> None:
             continue
         try:
             import_module(f"{__package__}.{module}").register()
-        except Exception as error:  # of an import, as a rule; others where vLLM's classes have changed
+        except Exception as error:  # usually an ImportError; others if vLLM's classes have changed
             log.info("there is no %s with this vLLM: %s: %s", what, type(error).__name__, error)
         else:
             _registered.add(module)

@@ -1,52 +1,52 @@
 """Weight sync for RL: the directories of slime, SGLang and SkyRL, with LMC's deltas in place of xor and zstd; ModelExpress.
 
-    python -m lmc_integrations.weight_sync publish --version N NEW_DIR SYNC_DIR                    a full version: everything begins anew
-    python -m lmc_integrations.weight_sync publish --version N --base OLD_DIR NEW_DIR SYNC_DIR     what became of version N - 1
+    python -m lmc_integrations.weight_sync publish --version N NEW_DIR SYNC_DIR                    a full version, which needs no other
+    python -m lmc_integrations.weight_sync publish --version N --base OLD_DIR NEW_DIR SYNC_DIR     a delta against version N - 1
     python -m lmc_integrations.weight_sync receive SYNC_DIR LOCAL_DIR [--version N] [--base MODEL] brings LOCAL_DIR to the newest, or to N
 
 The same in Python: publish(new_dir, sync_dir, version=...), receive(sync_dir, local_dir). NEW_DIR, OLD_DIR, MODEL and LOCAL_DIR are
-checkpoints as Hugging Face lays them out: *.safetensors, an index if they are several, and whatever else. Needs numpy, xxhash (for
-xxh3-128) and zstandard (for zstd only).
+Hugging Face checkpoints: *.safetensors, an index if there are several, and any other files. Needs numpy, xxhash (for xxh3-128) and
+zstandard (for zstd only).
 
-What is written is what slime publishes and SGLang's /pull_weights reads:
+The output has the layout that slime publishes and SGLang's /pull_weights reads:
 
     SYNC_DIR/weight_v000002/
-        model-00000-of-00002.safetensors    for each tensor that changed a U8 tensor of its name: the payload. __metadata__: for
-        model-00001-of-00002.safetensors    each of them the checksum of its new bytes, in hexadecimal digits
-        model.safetensors.index.json        weight_map: name -> file, and metadata, all of it strings:
+        model-00000-of-00002.safetensors    the payload of each changed tensor, as a U8 tensor of its name. __metadata__ has the
+        model-00001-of-00002.safetensors    checksum of its new bytes, in hexadecimal digits
+        model.safetensors.index.json        weight_map: name -> file, and metadata, in which all values are strings:
             version             "000002"
-            base_version        "000001"     what it must be applied to
-            delta_encoding      "prediction" the difference is inside the codec, which is given the old tensor as its prediction
+            base_version        "000001"     the version to which it must be applied
+            delta_encoding      "prediction" the codec gets the old tensor as its prediction, and codes the difference
             compression_format  "lmc"        tensor_encode(): blocks, each with the CRC-32C of its payload and of its new bytes
             checksum_format     "xxh3-128", "adler32" or "blake3"
 
-With compression="zstd" it is delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
-both, and "overwrite", and refuses any other. A version without delta_encoding is full: a plain checkpoint; ours have one file more
-than NEW_DIR, weight_sync.json, with checksums of all tensors and headers, which receive checks where it is. Version 0 is the engine's
-own model, never published. SkyRL has the same payloads under another name and index, v00000002/manifest.json: layout="skyrl"; receive
-reads that, too.
+compression="zstd" writes delta_encoding "xor" and compression_format "zstd", for receivers that know nothing else. receive reads
+both, and "overwrite"; it refuses any other. A version without delta_encoding is full: a plain checkpoint. publish adds the file
+weight_sync.json to it, with checksums of all tensors and headers. If this file exists, receive checks them. Version 0 is the
+engine's own model, and is never published. SkyRL has the same payloads with other names and another index,
+v00000002/manifest.json: layout="skyrl". receive reads that, too.
 
-publish writes into a hidden directory, payloads first and index last, syncs it, and renames it when it is finished. It refuses an
-OLD_DIR that is not the base version, as far as the checksums there tell.
+publish writes to a hidden directory, payloads first and the index last, syncs it, and then renames it. It refuses an OLD_DIR that
+is not the base version, as far as checksums tell.
 
 receive keeps its state where SGLang does, LOCAL_DIR/.weight_sync/state.json, and takes the same lock. It makes the new files beside
-the old ones, for all versions up to the target at once, and checks every tensor of every version; only when all of that has been
-synced, it renames them one after another. Whatever it refuses has changed nothing. Killed before the renames, nothing has changed;
-killed amidst, each file is old or new, state.json says so ("commit"), and the next receive finishes it. Until then the files must not
-be loaded: that it has returned (an exit code of 0) says that they may. It needs room for the new files beside the old, memory for the
-payloads being worked on (one tensor a thread), and 22 MB a thread.
+the old ones, for all versions up to the target at once, and checks every tensor of every version. When all of that is synced, it
+renames the files one after another. If it raises an error, nothing has changed. If it is killed before the renames, nothing has
+changed. If it is killed during the renames, each file is old or new, state.json says so ("commit"), and the next receive finishes
+them. Load the files only after receive has returned (exit code 0). It needs disk space for the new files beside the old ones,
+memory for the payloads in work (one tensor for each thread), and 22 MB for each thread.
 
-Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or not the one that is wanted.
-In Python these are SyncError, SyncCorrupt and SyncWrongBase.
+Exit codes: 0 done, or nothing to do; 1 error; 2 usage; 3 published data is corrupt; 4 the base is missing or the wrong one. In
+Python these are SyncError, SyncCorrupt and SyncWrongBase.
 
-A receiver of your own needs this much. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where compression_format
-is checked, set apply_tensor to apply_lmc where it is "lmc", and beside apply_xor, whose item and open_mmaps these are:
+A receiver of your own needs these changes. In SGLang's weight_sync/local_checkpoint.py, _apply_delta: allow "lmc" where
+compression_format is checked, then set apply_tensor to apply_lmc, and add this beside apply_xor (item and open_mmaps are the same):
 
     def apply_lmc(item):
         name, payload, path, offset, nbytes, want = item
         region = np.ndarray((nbytes,), np.uint8, buffer=open_mmaps[path][1], offset=offset)
         try:
-            lmc_codec.tensor_decode(payload, region, region)     # in place: a block that wants another base is left as it was
+            lmc_codec.tensor_decode(payload, region, region)     # in place: a block with another base is not changed
             ok = _checksum(algorithm, region) == want
         except lmc_codec.LMCError:
             ok = False
@@ -59,8 +59,8 @@ and a publisher (slime, update_weight_from_disk_delta.py, in diff_and_compress; 
     changed = int(np.count_nonzero(new != old))
     compressed = np.frombuffer(lmc_codec.tensor_encode(new, old, dtype=dtype), np.uint8)
 
-NVIDIA's ModelExpress, whose receiver is in vLLM, has a table of decompressors: register_modelexpress() enters "lmc" there (call it in
-the processes of both sides), and its trainer then publishes such payloads.
+NVIDIA's ModelExpress, whose receiver is in vLLM, has a table of decompressors. register_modelexpress() adds "lmc" to it, and makes
+its trainer publish such payloads: call it in the processes of both sides.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def publish(
     layout: str = "slime",
     threads: int | None = None,
 ) -> str:
-    """Writes a version to sync_dir; a full one without base. base: the checkpoint that receivers have, of base_version (version - 1). Returns a line about it.
+    """Writes a version to sync_dir, full without base. base: the checkpoint of receivers, of base_version (None: version - 1). Returns a report.
 
     checksum: "xxh3-128", "adler32" or "blake3". compression: "lmc" or "zstd". layout: "slime" or "skyrl". Raises SyncError.
     """
@@ -117,8 +117,8 @@ def receive(
     base: str | os.PathLike[str] | None = None,
     threads: int | None = None,
 ) -> str:
-    """Brings local_dir to a version, the newest by default; its files may be loaded when this has returned. base: version 0, where local_dir
-    is empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir is then as it was."""
+    """Brings local_dir to a version, the newest by default. Load its files only after this has returned. base: version 0, if local_dir is
+    empty and no full version was published. Raises SyncError, SyncCorrupt or SyncWrongBase; local_dir has then not changed."""
     return _sync_receive.receive(Request(sync_dir=os.fspath(sync_dir), local_dir=os.fspath(local_dir), version=version,
                                        base=None if base is None else os.fspath(base), threads=count_threads(threads)))
 

@@ -1,4 +1,4 @@
-"""A codec of zarr v3, which zarr finds by its name in the metadata, "lmc". Reading needs no import.
+"""A codec for zarr v3. zarr finds it by its name in the metadata, "lmc", so reading needs no import.
 
     zarr.create_array(..., compressors=lmc_integrations.zarr.LMCCodec())
 """
@@ -29,8 +29,8 @@ __all__ = ["LMCCodec"]
 
 @dataclass(frozen=True)
 class LMCCodec(BytesBytesCodec):
-    """level: as of lmc_codec.compress. dtype: what the elements are, where the array's data type is not it: "BF16" for
-    bf16 that is kept as uint16. Put it directly behind the codec that makes bytes: nothing may shuffle them before."""
+    """level: as for lmc_codec.compress. dtype: of the elements, if the array has another data type: "BF16" for bf16 that is
+    stored as uint16. Put it directly after the codec that makes bytes: no other codec may shuffle them first."""
 
     is_fixed_size = False
 
@@ -78,8 +78,7 @@ class LMCCodec(BytesBytesCodec):
 
 
 def _most_bytes(spec: ArraySpec) -> int | None:
-    """What a chunk can have, and what codecs before this one may add (checksums); None where its elements have no
-    fixed size."""
+    """Upper bound of a chunk's bytes, with what earlier codecs may add (checksums). None: elements have no fixed size."""
     dtype = spec.dtype.to_native_dtype()
     if dtype.hasobject or dtype.kind == "T":
         return None

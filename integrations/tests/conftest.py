@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from lmc_integrations import _hosts
 
-collect_ignore = ["test_weight_sync.py"]  # a program, and a suite of its own
+collect_ignore = ["test_weight_sync.py"]  # a program: tests/run has a suite for it
 
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """pretend(HOST, VERSION): that release is installed; of None, that there is none."""
+    """pretend(HOST, VERSION): makes that release seem installed; None: none is installed."""
 
     def pretend(host, version):
         found = _hosts.metadata.version
@@ -31,8 +31,8 @@ def pretend(monkeypatch):
 
 @pytest.fixture
 def run_killed():
-    """run_killed(WORK, RNG): WORK(REPORT) in a process that is killed somewhere in the step after its second REPORT(); without
-    RNG not at all. True: it came to its end."""
+    """run_killed(WORK, RNG): runs WORK(REPORT) in a process, and kills it at a random time after its second REPORT();
+    without RNG it is not killed. Returns True if it ended by itself."""
     if not hasattr(os, "fork"):
         pytest.skip("no fork")
 
@@ -62,7 +62,7 @@ def run_killed():
 # -- of the codecs for arrays --
 
 FLOATS = np.random.default_rng(1).standard_normal((256, 300)) * 0.02
-# dtype -> what a chunk of it must at most take, of its own size
+# dtype -> upper limit of an encoded chunk, as a share of its size
 SHARES = {
     "f2": 0.88,
     "f4": 0.86,
@@ -90,11 +90,11 @@ def as_uint16(weights):
 
 @pytest.fixture
 def weights():
-    """Like weights: bf16, 700 x 300."""
+    """An array like weights: bf16, 700 x 300."""
     return (np.random.default_rng(1).standard_normal((700, 300)) * 0.02).astype(ml_dtypes.bfloat16)
 
 
 def same(a, b):
-    """Bit for bit, dtype and shape as well."""
+    """Whether both are equal bit for bit, with equal dtype and shape."""
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

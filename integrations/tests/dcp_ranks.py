@@ -1,4 +1,4 @@
-"""What test_dcp.py runs in several processes: python dcp_ranks.py RANK RANKS DIRECTORY FROM TO.
+"""test_dcp.py runs this in several processes: python dcp_ranks.py RANK RANKS DIRECTORY FROM TO.
 
 A model under FSDP2, with AdamW. FROM "-": it is new; else the checkpoint FROM is loaded, which other numbers of ranks
 have saved, and compared with what was there. A step follows, and checkpoint TO, a delta of FROM.
@@ -55,7 +55,7 @@ def main(rank, n_ranks, directory, source, target):
         take_step(model, optimizer)
     else:
         base = directory / source
-        take_step(model, optimizer)  # so that there are states, and other ones
+        take_step(model, optimizer)  # so that there are optimizer states, and they differ
         model_state, optimizer_state = get_state_dict(model, optimizer)
         state = {"model": model_state, "optimizer": optimizer_state}
         dcp.load(state, storage_reader=Reader(base))
@@ -82,4 +82,4 @@ def main(rank, n_ranks, directory, source, target):
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5])
-    os._exit(0)  # threads of gloo may still be there
+    os._exit(0)  # threads of gloo may still run

@@ -32,7 +32,7 @@ def test_numcodecs(dtype):
     assert codec.decode(made, out) is out and same(out, a)
     with pytest.raises(ValueError, match="out has"):
         codec.decode(made, np.empty(3, a.dtype))
-    for out in (None, np.empty_like(a)):  # a chunk of no bytes was cut
+    for out in (None, np.empty_like(a)):  # an empty chunk was cut off
         with pytest.raises(lmc_codec.TruncatedError, match="the chunk is empty"):
             codec.decode(b"", out)
     empty = np.empty((0, 3), a.dtype)
@@ -61,7 +61,7 @@ def test_zarr_v2(dtype, tmp_path):
 
 
 def test_random_damage():
-    """An error each time, or (unused bits) the very same array: never a crash, never other content."""
+    """Each damage gives an error or (in unused bits) the same array: never a crash, never other content."""
     a, rng = make("f4"), random.Random(7)
     good, n_errors = bytes(LMC().encode(a)), 0
     for _ in range(500):
@@ -79,7 +79,7 @@ def test_random_damage():
 
 
 def dataset(tmp_path, a, chunks=(64, 300), **how):
-    """Written, closed, opened: (dataset, share of its size)."""
+    """Writes, closes and opens a file: (dataset, share of its size)."""
     (tmp_path / "a.h5").unlink(missing_ok=True)
     with h5py.File(tmp_path / "a.h5", "w") as f:
         f.create_dataset("x", data=a, chunks=chunks, **(how or hdf5.LMC()))
@@ -137,7 +137,7 @@ def test_hdf5_other_types(tmp_path):
 
 
 def test_hdf5_with_other_filters(tmp_path):
-    """Checksums before and after; a compressor before, after which nothing has the size of an element."""
+    """Other filters: checksums before and after, and a compressor before, whose output is no array of elements."""
     a = make("f4")
     x, share = dataset(tmp_path, a, fletcher32=True, **hdf5.LMC(level="fast"))
     assert share < 0.86 and same(x[:], a)
@@ -179,7 +179,7 @@ def test_hdf5_damage(tmp_path):
 
 
 def test_hdf5_plugin_path(tmp_path):
-    """Other programs find it by HDF5_PLUGIN_PATH, without our package."""
+    """Other programs find the plug-in by HDF5_PLUGIN_PATH, without this package."""
     a = make("f4")
     dataset(tmp_path, a)
     path = subprocess.run([sys.executable, "-m", "lmc_integrations.hdf5"], capture_output=True, text=True, check=True)

@@ -1,5 +1,5 @@
-"""lmc_integrations.dcp with the real torch.distributed.checkpoint: in one process, and in 1, 2 and 4 that reshard. docs/dcp.md
-is a program, too."""
+"""lmc_integrations.dcp with the real torch.distributed.checkpoint: in one process, and resharding between 1, 2 and 4
+processes. The blocks of docs/dcp.md are run, too."""
 
 import io
 import os
@@ -21,11 +21,11 @@ import lmc_codec  # noqa: E402
 import lmc_integrations.dcp as lmc  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch: "assuming the intent is to save in a single process"
-# torch raises CheckpointException, which is a BaseException and no Exception
+# torch raises CheckpointException, which is a BaseException but no Exception
 
 
 def test_the_page_of_dcp(tmp_path):
-    """The blocks that begin with "# run"; the others need what is not installed, and must compile."""
+    """Runs the blocks that begin with "# run". The others need packages that are not installed: they must compile."""
     text = (Path(__file__).parents[2] / "docs" / "dcp.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     run = [block for block in blocks if block.startswith("# run\n")]
@@ -81,7 +81,7 @@ def size_of(path):
 
 
 def item(path, name):
-    """An item of a checkpoint, cut out of its file: an LMC file."""
+    """An item of a checkpoint, cut out of its file. It is an LMC file."""
     where = lmc.Reader(path).read_metadata().storage_data[MetadataIndex(name, torch.Size([0, 0]))]
     assert where.transform_descriptors == ["stream.lmc/1"]
     return (Path(path) / where.relative_path).read_bytes()[where.offset : where.offset + where.length]
@@ -102,10 +102,10 @@ def test_all_kinds(tmp_path, state):
     dcp.save(state, checkpoint_id=tmp_path / "plain")
     save(state, tmp_path / "lmc")
     check(lmc.Reader(tmp_path / "lmc"), state)
-    check(lmc.Reader(tmp_path / "plain"), state)  # what is not in LMC, too
+    check(lmc.Reader(tmp_path / "plain"), state)  # it reads files that are not LMC, too
     assert size_of(tmp_path / "lmc") < 0.85 * size_of(tmp_path / "plain")
     for name, dtype in {"bf16": "BF16", "f32": "F32", "fp8": "F8_E4M3", "c128": "C128"}.items():
-        with lmc_codec.open(item(tmp_path / "lmc", name)) as r:  # coded as what it is, under its name
+        with lmc_codec.open(item(tmp_path / "lmc", name)) as r:  # with its own dtype and name
             assert r.info(name).dtype == dtype and r.info(name).size == as_bytes(state[name]).numel()
             assert bytes(r.get(name, framework="bytes")) == bytes(as_bytes(state[name]).numpy())
 
@@ -126,7 +126,7 @@ def test_levels_differ(tmp_path, state):
 
 
 def test_extension(tmp_path, state):
-    """In writers and readers of torch: it finds the dtypes in what torch.save says."""
+    """The extension in torch's own writers and readers: it finds dtypes in the output of torch.save."""
     writer = dcp.FileSystemWriter(tmp_path / "a", _extensions=[lmc.Extension()])
     dcp.save(state, storage_writer=writer)
     check(dcp.FileSystemReader(tmp_path / "a", _extension_registry=lmc.make_registry()), state)
@@ -143,7 +143,7 @@ def test_extension(tmp_path, state):
 
 
 def test_transforms_for_others(tmp_path, state):
-    """As Megatron-core's writer and reader take them."""
+    """Transforms, as Megatron-core's writer and reader use them."""
     for path, base in ((tmp_path / "a", None), (tmp_path / "b", tmp_path / "a")):
         writer = dcp.FileSystemWriter(path)
         writer.transforms = lmc.SaveTransforms(path, base=base)
@@ -178,13 +178,13 @@ def test_one_writer_for_many(tmp_path, state):
 
 def test_deltas(tmp_path, state):
     states = [state, step(state), step(step(state))]
-    dcp.save(state, checkpoint_id=tmp_path / "0")  # not even in LMC
+    dcp.save(state, checkpoint_id=tmp_path / "0")  # the base is not even an LMC checkpoint
     for i in (1, 2):
         save(states[i], tmp_path / str(i), base=tmp_path / str(i - 1), thread_count=2)
         check(lmc.Reader(tmp_path / str(i)), states[i])
     save(states[2], tmp_path / "whole")
     assert size_of(tmp_path / "2") < 0.4 * size_of(tmp_path / "whole")
-    moved = tmp_path / "elsewhere"  # together
+    moved = tmp_path / "elsewhere"  # all are moved together
     moved.mkdir()
     for i in "012":
         shutil.move(tmp_path / i, moved / i)
@@ -200,7 +200,7 @@ def test_deltas(tmp_path, state):
 
 
 def test_delta_of_other_tensors(tmp_path, state):
-    """What the base does not have, or has otherwise, is coded in full."""
+    """A tensor that the base lacks, or has with another dtype or shape, is coded in full."""
     save(state, tmp_path / "a")
     after = step(state)
     after["f32"] = after["f32"].to(torch.float64)
@@ -243,11 +243,11 @@ def test_a_base_that_is_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link").symlink_to(tmp_path / "step-2")
     check(lmc.Reader(tmp_path / "elsewhere" / "link"), states[2])
-    # as earlier versions noted it: from where the link is
+    # earlier versions stored a path that is relative to the link
     transforms = lmc.Reader(tmp_path / "elsewhere" / "link").transforms
     (tmp_path / "elsewhere" / "old").mkdir()
     assert transforms._open_base({"base": "../old"}).path == tmp_path / "elsewhere" / "old"
-    # a chain that comes back to itself
+    # a chain that forms a cycle
     shutil.move(tmp_path / "step-0", tmp_path / "first")
     (tmp_path / "step-0").symlink_to("step-2")
     with pytest.raises(BaseException, match="MissingBaseError.*step-1: its bases go in a circle: .*step-2 -> .*step-1 -> .*step-2"):
@@ -273,7 +273,7 @@ def test_remote(tmp_path, state):
 
 
 def test_nothing_is_lost_in_silence(tmp_path, state, monkeypatch):
-    """torch drops what is raised in a writer's threads, and hides what a stream raises behind an error of its own."""
+    """torch drops exceptions of a writer's threads, and replaces those of a stream by its own."""
     failed = []
 
     def fail(output, data):
@@ -286,7 +286,7 @@ def test_nothing_is_lost_in_silence(tmp_path, state, monkeypatch):
         writer = lmc.Writer(tmp_path / f"a{n}", sync_files=False, thread_count=n)
         with pytest.raises(BaseException, match="the disk is full|items were not written"):
             dcp.save(state, storage_writer=writer)
-        assert not writer.transforms.errors  # else it and what was raised would refer to each other
+        assert not writer.transforms.errors  # else the writer and the exception would form a cycle
         assert not (tmp_path / f"a{n}" / ".metadata").exists()
     assert failed
 
@@ -363,7 +363,7 @@ def test_it_is_not_opened_in_parts(tmp_path, state):
 
 
 class Pipe(io.RawIOBase):
-    """Takes and gives little at a time, and cannot seek."""
+    """A stream that reads and writes few bytes at a time, and cannot seek."""
 
     def __init__(self, data=b""):
         self.data, self.at = bytearray(data), 0
@@ -380,7 +380,7 @@ class Pipe(io.RawIOBase):
 
 @pytest.mark.parametrize("sizes", [[], [0], [5], [1023, 1024, 1025], [3_000_000], [100] * 20000, [200_000, 2_000_000], [700] * 3000 + [9000]])
 def test_streams(sizes):
-    """Any bytes, in any pieces, not only torch.save()'s."""
+    """Any bytes in any pieces can be coded, not only those of torch.save()."""
     rng = random.Random(len(sizes))
     pieces = [rng.randbytes(n // 2) + bytes(n - n // 2) for n in sizes]
     whole = b"".join(pieces)
@@ -425,7 +425,7 @@ def run_ranks(n, directory, source, target):
     try:
         said = [rank.communicate(timeout=300)[0].decode() for rank in ranks]
     finally:
-        for rank in ranks:  # the others wait for one that has failed
+        for rank in ranks:  # if one rank fails, the others wait for it
             rank.kill()
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
 
@@ -450,7 +450,8 @@ def test_ranks(tmp_path):
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_base_is_not_overwritten(tmp_path, state, n):
-    """By a delta of itself, nor of what is, however far down, a delta of it: before any file is opened."""
+    """A base is not overwritten by a delta against it, nor by one further up the chain. Checked before any file is
+    opened."""
     save(state, tmp_path / "0")
     for i in range(1, n):
         save(step(state), tmp_path / str(i), base=tmp_path / str(i - 1))
@@ -464,7 +465,7 @@ def test_a_base_is_not_overwritten(tmp_path, state, n):
     lmc.SaveTransforms(tmp_path / "another", base=tmp_path / str(n - 1))
     assert {x: x.read_bytes() for x in tmp_path.rglob("*") if x.is_file() and "link" not in x.parts} == before
     check(lmc.Reader(tmp_path / "0"), state)
-    save(state, tmp_path / "0")  # without a base: what there is, may be replaced
+    save(state, tmp_path / "0")  # a save without a base may replace what is there
     save(step(state), tmp_path / "new", base=tmp_path / "0")
     save(state, tmp_path / "new", base=tmp_path / "0")
     check(lmc.Reader(tmp_path / "new"), state)

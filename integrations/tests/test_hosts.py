@@ -1,4 +1,4 @@
-"""An adapter is loaded with a release of its host that was tested, and with no other; the old names lead to it."""
+"""An adapter loads only with a tested release of its host; the old names lead to it."""
 
 import importlib
 import re
@@ -74,7 +74,7 @@ def test_what_was_tested_is_said_alike():
 
 
 def test_only_public_names_of_the_core():
-    """What is private to lmc_codec is imported in _core.py alone; types are for checkers."""
+    """Only _core.py imports private names of lmc_codec, except types for checkers."""
     for path in (TOP / "lmc_integrations").glob("*.py"):
         if path.name != "_core.py":
             found = re.findall(r"^ *from lmc_codec(?:\._\w+ import \w+| import _\w+)", path.read_text(), re.MULTILINE)
@@ -109,7 +109,7 @@ def test_entry_points():
     codecs = {("zarr.codecs", "lmc_integrations.zarr:LMCCodec"), ("numcodecs.codecs", "lmc_integrations.numcodecs:LMC")}
     assert found == {*codecs, ("vllm.general_plugins", "lmc_integrations.vllm:register")}
     for point in metadata.distribution("lmc-codec").entry_points:
-        assert point.group != "vllm.general_plugins"  # nothing of the core runs in others' vLLM
+        assert point.group != "vllm.general_plugins"  # vLLM must load nothing of the core package
         if point.group == "zarr.codecs":
             assert point.load() is lmc_integrations.zarr.LMCCodec
         if point.group == "numcodecs.codecs":

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of what Lightning imports
+    warnings.simplefilter("ignore")  # warnings of the modules that Lightning imports
     pl = pytest.importorskip("lightning.pytorch")
     from lightning.pytorch import callbacks
     from lightning.pytorch.plugins.io import AsyncCheckpointIO
@@ -30,7 +30,7 @@ class Model(pl.LightningModule):
         self.seen = []
 
     def training_step(self, batch, i):
-        torch.manual_seed(self.global_step)  # Lightning keeps neither random numbers nor the place in the data
+        torch.manual_seed(self.global_step)  # Lightning restores neither random numbers nor the place in the data
         loss = self.layers(torch.randn(4, 128)).square().mean()
         self.seen.append((self.global_step, loss.item()))
         self.log("loss", loss)
@@ -90,7 +90,7 @@ def test_a_training_goes_on_from_each_step(tmp_path):
     ],
 )
 def test_rotation_is_lightnings(tmp_path, options):
-    """The same names are there, and each is what Lightning's own file is."""
+    """The same names exist, and each has the content of Lightning's own file."""
     options = {"monitor": "loss", "steps": 20, **options}
     plain = {"ours": False, **{x: y for x, y in options.items() if x != "every"}}
     _, theirs = fit(tmp_path / "theirs", **plain)
@@ -140,7 +140,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_as_a_plugin(tmp_path):
-    """What does not end in .lmc is Lightning's."""
+    """Lightning itself handles files that do not end in .lmc."""
     trainer = pl.Trainer(
         accelerator="cpu", max_steps=2, plugins=[SeriesIO(every=1, quantize="*.exp_avg*=bits:8")], logger=False,
         callbacks=[ModelCheckpoint(tmp_path / "a", every_n_train_steps=2)], enable_progress_bar=False,
@@ -160,7 +160,7 @@ def test_as_a_plugin(tmp_path):
 
 
 def test_two_callbacks(tmp_path):
-    """Each has its own options."""
+    """Several ModelCheckpoints keep their own options."""
     a = ModelCheckpoint(tmp_path / "a", every_n_train_steps=1, save_top_k=-1, every=2)
     b = ModelCheckpoint(tmp_path / "b", every_n_train_steps=2, save_top_k=-1, every=1, quantize="*.exp_avg*=bits:8")
     trainer = pl.Trainer(accelerator="cpu", max_steps=4, callbacks=[a, b], logger=False, enable_progress_bar=False)

@@ -1,4 +1,4 @@
-"""Models from LMC files, in transformers; and what decodes ahead of who takes tensors."""
+"""Models from LMC files in transformers; decoding ahead of the consumer."""
 
 import json
 import os
@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def model():
-    """With tied weights, as small models have them, and a buffer's worth of all kinds of tensors."""
+    """A model with tied weights, as small models have, and tensors of all kinds."""
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
         vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
@@ -31,7 +31,7 @@ def model():
 
 
 def save(model, directory, **options):
-    """As save_pretrained() does, and then each *.safetensors as an LMC file."""
+    """Saves as save_pretrained() does, then makes an LMC file of each *.safetensors."""
     base = options.pop("base", None)
     model.save_pretrained(directory, **options)
     for file in directory.glob("*.safetensors"):
@@ -114,7 +114,7 @@ def test_delta_of_a_snapshot(model, tmp_path):
 
 
 def test_options(model, tmp_path):
-    """Those of the configuration change it, as in transformers; none is left out in silence."""
+    """Options of the configuration change it, as in transformers; no option is silently ignored."""
     theirs = transformers.AutoModelForCausalLM
     model.save_pretrained(tmp_path / "theirs" / "part")
     save(model, tmp_path / "ours" / "part")
@@ -182,7 +182,7 @@ def test_iterate(model, tmp_path):
 
 
 def test_ahead():
-    """No more is made than `ahead` says; errors come where they belong; who stops early stops the thread."""
+    """No more is made than `ahead` allows; errors are raised in their place; stopping early stops the thread."""
     made = []
 
     def make(i):
@@ -198,7 +198,7 @@ def test_ahead():
             break
         time.sleep(0.01)
     time.sleep(0.05)
-    assert made == [0, 1, 2, 3]  # one taken, and three wait: 20 bytes were less than 25
+    assert made == [0, 1, 2, 3]  # one is taken, and three wait: two of them have only 20 of the 25 bytes
     assert [next(results) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(OSError, match="the seventh"):
         next(results)
@@ -218,7 +218,7 @@ def test_a_fork_while_reading_ahead():
     assert next(items) == 1
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)  # rather killed than waiting for ever
+        signal.alarm(20)  # killed, if it would wait forever
         try:
             next(items)
         except RuntimeError as error:
@@ -230,7 +230,7 @@ def test_a_fork_while_reading_ahead():
 
 
 def test_the_page(model, tmp_path, monkeypatch):
-    """The blocks of the README about loading and weight sync, those that begin with ```py."""
+    """Runs the README's blocks about loading and weight sync: those that begin with ```py."""
     page = (Path(__file__).parents[1] / "README.md").read_text()
     blocks = re.findall(r"^```py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2

@@ -1,5 +1,5 @@
-"""register_modelexpress() with the receiver and trainer of ModelExpress 0.7, where they can be imported (they need no GPU); its
-decompressor as the receiver calls it, anyway."""
+"""register_modelexpress() with the receiver and trainer of ModelExpress 0.7, if they can be imported (they need no GPU);
+and always the decompressor, called as the receiver calls it."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from lmc_integrations import weight_sync
 
 @pytest.fixture
 def theirs(monkeypatch, pretend):
-    """Their receiver, and their trainer's module; stand-ins with the attributes that are written to, where they are not there."""
+    """ModelExpress' receiver and trainer module; without them, replacements with the attributes that are set."""
     try:
         from modelexpress_rl.inference import receiver
         from modelexpress_rl.train.methods import canonical_delta
@@ -41,7 +41,7 @@ def theirs(monkeypatch, pretend):
 
 @pytest.fixture
 def step():
-    """A tensor of bf16 and what becomes of it, as bytes: 10 MB, of which 2 % change."""
+    """A bf16 tensor and its next version, as bytes: 10 MB, of which 2 % change."""
     rng = np.random.default_rng(5)
     old = (rng.standard_normal(5_000_000).astype(np.float32) * 0.02).view(np.uint32) >> 16
     old = old.astype(np.uint16)
@@ -80,7 +80,7 @@ def test_index(theirs):
 
 
 def test_their_receiver(theirs, step, tmp_path):
-    """It takes what its own trainer's function has made, in its own loop; and says so when the base is another."""
+    """The receiver's own loop decodes the output of the trainer's function, and reports a wrong base."""
     receiver, trainer = theirs
     if not hasattr(receiver, "_LocalCheckpoint"):
         pytest.skip("without modelexpress itself, of which a part stands in for it")
@@ -100,7 +100,7 @@ def test_their_receiver(theirs, step, tmp_path):
 
 
 class Bucket:
-    """What their S3Client does, in memory."""
+    """Replaces their S3Client, in memory."""
 
     def __init__(self):
         self.objects = {}
@@ -117,7 +117,8 @@ class Bucket:
 
 @pytest.mark.filterwarnings("ignore")
 def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
-    """Their classes at both ends: two steps are published as xor deltas of lmc, and a receiver replays them in one call."""
+    """Their classes on both sides: two steps are published as xor deltas in lmc, and a receiver applies them in one
+    call."""
     receiver, trainer = theirs
     if not hasattr(receiver, "_LocalCheckpoint"):
         pytest.skip("without modelexpress itself, of which a part stands in for it")
@@ -164,7 +165,7 @@ def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
             assert json.loads(bucket.objects[uri])["metadata"]["compression_format"] == "lmc"
     finally:
         torch.distributed.destroy_process_group()
-    assert all(len(x) < 100_000 for x in bucket.objects.values())  # of 240,000
+    assert all(len(x) < 100_000 for x in bucket.objects.values())  # a whole version has 240,000 bytes
     config = receiver.ObjectStorageGeneratorConfig(
         storage_type=ObjectStorageType.S3,
         initial_base_version_id="v0",

@@ -1,5 +1,5 @@
-"""lmc_integrations.patches with vLLM's and verl's own modules, where pip has installed them (their packages are not imported
-as a whole: these modules need nothing but PyTorch), and else with stand-ins of the same fields."""
+"""lmc_integrations.patches with vLLM's and verl's own modules, if they are installed; else with replacements that have the
+same fields. Their whole packages are not imported: these modules need only PyTorch."""
 
 import importlib
 import importlib.util
@@ -21,7 +21,7 @@ LOADER = "verl.workers.rollout.sglang_rollout.delta_loader"
 
 
 def open_packages(monkeypatch, host, *modules):
-    """Parents of these modules without what their __init__ would import. False: the host is not installed."""
+    """Makes parent packages of these modules without running their __init__. False: the host is not installed."""
     spec = importlib.util.find_spec(host)
     if spec is None or not spec.submodule_search_locations:
         return False
@@ -77,7 +77,7 @@ def vllm(monkeypatch, pretend):
 
 @pytest.fixture
 def apply_delta(monkeypatch, pretend):
-    """verl's, which SGLang calls."""
+    """The function of verl that SGLang calls."""
     if open_packages(monkeypatch, "verl", ENCODE, LOADER):
         yield importlib.import_module(LOADER).apply_delta
         sys.modules.pop(ENCODE), sys.modules.pop(LOADER)
@@ -105,7 +105,7 @@ def apply_delta(monkeypatch, pretend):
 
 
 class Model(torch.nn.Module):
-    """What loads a checkpoint: one tensor is the half of a packed one, as in engines."""
+    """A model that loads a checkpoint: one tensor is half of a packed one, as in engines."""
 
     def __init__(self, tensors):
         super().__init__()
@@ -118,7 +118,7 @@ class Model(torch.nn.Module):
 
 
 def make_step(tmp_path, **more):
-    """A base, what it becomes, and a reader of the delta."""
+    """A base, its next version, and a reader of the delta."""
     torch.manual_seed(3)
     old = {
         "embed": torch.randn(700, 512, dtype=torch.bfloat16), "norm": torch.ones(512, dtype=torch.bfloat16),
@@ -188,7 +188,7 @@ def test_verl(apply_delta, tmp_path, monkeypatch, max_bytes):
         apply_delta(model, named)
         last.append(is_last)
     assert same(model.state, new) and last == [False] * (len(last) - 1) + [True]
-    assert len(last) == 2 if max_bytes > 1000 else len(last) > 4  # a flush is of one dtype
+    assert len(last) == 2 if max_bytes > 1000 else len(last) > 4  # each flush has one dtype
     broken = dict(named)
     broken["__values__"] = broken["__values__"] + 1
     with pytest.raises((RuntimeError, AssertionError)):
@@ -203,7 +203,7 @@ def test_nothing_has_changed(vllm, apply_delta, tmp_path):
 
 
 def test_nan(vllm, apply_delta, tmp_path):
-    """Which is their word for what has not changed."""
+    """NaN means "not changed" there, so a new NaN is refused."""
     old, new, _ = make_step(tmp_path)
     new["embed"][5, 5] = float("nan")
     save_file(new, tmp_path / "nan.lmc", base=old)

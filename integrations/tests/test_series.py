@@ -52,7 +52,7 @@ def test_the_command_understands_it(tmp_path):
     assert series.names() == ["step-0", "step-2", "step-4", "step-5"]
     assert listed(tmp_path / "s")["step-1"] == ("forgotten", "delta", "step-0") and "step-3" not in listed(tmp_path / "s")
     command("series", tmp_path / "s", "verify")
-    command("series", tmp_path / "s", "gc")  # step-2 is coded anew
+    command("series", tmp_path / "s", "gc")  # step-2 is coded again
     torch.save(state_of(6), tmp_path / "step-6.pt")
     command("series", tmp_path / "s", "add", tmp_path / "step-6.pt", "--name", "step-6")
     series.save("step-7", state_of(7))
@@ -68,7 +68,7 @@ def test_the_command_understands_it(tmp_path):
 
 
 def test_rotation(tmp_path):
-    """Deltas of the first of their chain: one file more than are kept, two after a new one has begun."""
+    """Deltas against the first of their chain: one file more than are kept, two after a new chain has begun."""
     series, kept = Series(tmp_path, keep=4, every=6), []
     for n in range(20):
         name = "last" if n % 3 == 2 else f"{n}"
@@ -120,7 +120,7 @@ def test_a_lone_file_is_restored(tmp_path):
 
 @pytest.mark.parametrize("has_links", [True, False])
 def test_what_is_replaced_stays_older(tmp_path, monkeypatch, has_links):
-    """Lightning goes on from the newest of last*.lmc; so does what makes a lost list anew."""
+    """Lightning resumes from the newest of last*.lmc; a lost list is also made again by the times."""
     if not has_links:
         monkeypatch.setattr(os, "link", no_links)
     series = Series(tmp_path)
@@ -156,7 +156,7 @@ def test_what_is_refused(tmp_path):
 
 
 def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
-    """Files that are no snapshots, or lack their base, are in nobody's way; a chain that is broken is not gone on with."""
+    """Files that are no snapshots, or lack their base, do no harm; a broken chain is not continued."""
     series = Series(tmp_path / "s")
     for n in range(3):
         series.save(f"{n}", state_of(n))
@@ -182,7 +182,7 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     assert set(listed(tmp_path / "alone")) == {"2", "4", "4b"}
     alone.forget("4b")
     damaged = bytearray((tmp_path / "s" / "0.lmc").read_bytes())
-    damaged[-60] ^= 1  # of the index
+    damaged[-60] ^= 1  # a byte of the index
     (tmp_path / "s" / "0.lmc").write_bytes(damaged)
     (tmp_path / "s" / "series.json").unlink()
     for n in (6, 7):
@@ -201,7 +201,7 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
 
 
 def test_what_needs_a_base_is_not_known(tmp_path):
-    """A kept delta that cannot be read keeps what was forgotten."""
+    """If a kept delta cannot be read, forgotten files are not removed."""
     series = Series(tmp_path)
     for n in range(3):
         series.save(f"{n}", state_of(n))
@@ -253,7 +253,7 @@ def no_links(source, target, **options):
 
 @pytest.mark.parametrize("has_links", [True, False])
 def test_a_stop_at_every_step(tmp_path, monkeypatch, has_links):
-    """Whatever was the last thing that the disk has seen: all that are kept are there, and the next save works."""
+    """After a crash at any point of the writes all kept snapshots exist, and the next save works."""
     k, is_through = 0, False
     while not is_through:
         directory = tmp_path / f"{k}"
@@ -299,7 +299,7 @@ def test_a_stop_at_every_step(tmp_path, monkeypatch, has_links):
 
 
 def test_twenty_kills(tmp_path, run_killed):
-    """Of those that were finished and not forgotten none is missing; `last` is replaced again and again."""
+    """No finished snapshot is missing unless it was forgotten; `last` is replaced again and again."""
     rng, told, n = random.Random(1), tmp_path / "told", 0
     series = Series(tmp_path / "s", keep=4, every=5)
 
@@ -335,7 +335,7 @@ def test_twenty_kills(tmp_path, run_killed):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_full_disk(tmp_path):
-    """As a limit of the size of files has it: nothing new, nothing lost, and it goes on when there is room."""
+    """A full disk, simulated by a limit on file sizes: nothing new, nothing lost, and saving works again later."""
     series = Series(tmp_path)
     series.save("a", state_of(0))
     before = sorted(os.listdir(tmp_path))

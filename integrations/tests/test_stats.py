@@ -1,4 +1,4 @@
-"""Pictures of lmc stats. What they show is compared with its JSON."""
+"""Pictures of lmc stats. Their content is compared with the JSON."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def snapshot(name, *tensors, files=(), size=2000):
 
 
 def parse(path):
-    """An SVG that a reader of XML takes, without scripts. Returns its texts."""
+    """Parses an SVG as XML, checks that it has no scripts, and returns its texts."""
     root = ElementTree.parse(path).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert not [e for e in root.iter() if e.tag.endswith("script")]
@@ -58,7 +58,7 @@ def test_compressibility():
 
 
 def test_lines():
-    """A line for each tensor, also while it moves and when it was gone; none for what is never compared."""
+    """Each tensor has one line, even if it moves or was missing for a time. Tensors that are never compared have none."""
     lines = stats.density(
         [
             snapshot("0", item("w.9"), item("w.10"), item("m", path="x"), item("m", path="y"), files=[item("f")]),
@@ -101,7 +101,7 @@ def snapshots(weights, tmp_path):
 
 
 def test_snapshots(snapshots, tmp_path):
-    """From snapshots, with an option of lmc stats, and from its output: the same pictures."""
+    """From snapshots with an option of lmc stats, and from its output, the pictures are the same."""
     assert stats.main([str(tmp_path / "a"), "--fast", *snapshots]) == 0
     texts = parse(tmp_path / "a-compressibility.svg")
     for text in ("step-0", "step-1", "step-2", "BF16 plane 1", "F32 plane 0", "coded alone", "coded as a delta"):
@@ -117,7 +117,7 @@ def test_snapshots(snapshots, tmp_path):
 
 
 def test_outputs(snapshots, tmp_path, monkeypatch, capfd):
-    """One snapshot has one picture. What is there stays, but for -f. An error of lmc stats is the exit code."""
+    """One snapshot gives one picture. Without -f existing files stay. An error of lmc stats becomes the exit code."""
     prefix = str(tmp_path / "one")
     assert stats.main([prefix, snapshots[0]]) == 0
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".svg"] == ["one-compressibility.svg"]
@@ -136,7 +136,7 @@ def test_outputs(snapshots, tmp_path, monkeypatch, capfd):
 
 
 def test_many(tmp_path):
-    """Labels of a long series are fewer than its snapshots; names as long as they may be are cut; nothing at all is drawn, too."""
+    """A long series has fewer labels than snapshots; the longest names are cut; an empty input is drawn, too."""
     pytest.importorskip("matplotlib")
     many = [snapshot(f"step-{k}", item("ü" * 5000, k % 5), item("空", k)) for k in range(400)]
     stats.draw(json.dumps({"snapshots": many}), str(tmp_path / "many"))

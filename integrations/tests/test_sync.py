@@ -1,4 +1,4 @@
-"""weight_sync's arguments and messages: the same rules as in lmc_codec. What it does: test_weight_sync.py."""
+"""weight_sync's arguments and messages, which follow the rules of lmc_codec. test_weight_sync.py has all other tests."""
 
 import os
 import sys

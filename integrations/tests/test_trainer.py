@@ -19,7 +19,7 @@ pytest.importorskip("accelerate")  # which the Trainer needs
 
 from lmc_integrations.trainer import SeriesCallback
 
-# tqdm shares a lock with the processes that it is forked to: one that is killed may hold it, and the next would wait for ever
+# tqdm shares a lock with forked processes: a killed one may hold it, and the next would wait forever
 transformers.utils.logging.disable_progress_bar()
 STEPS = 12
 
@@ -34,7 +34,7 @@ class Data(torch.utils.data.Dataset):
 
 
 class Told(transformers.TrainerCallback):
-    """Comes before SeriesCallback, and writes down what the Trainer has saved."""
+    """Runs before SeriesCallback, and records what the Trainer has saved."""
 
     def __init__(self, path):
         self.path = path
@@ -45,7 +45,7 @@ class Told(transformers.TrainerCallback):
 
 
 class Finished(transformers.TrainerCallback):
-    """Writes down which ones SeriesCallback has finished, and says so."""
+    """Records and reports the checkpoints that SeriesCallback has finished."""
 
     def __init__(self, path, report):
         self.path, self.report = path, report
@@ -93,7 +93,7 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """Without interruption, and without LMC."""
+    """The reference run: without interruption and without LMC."""
     trainer, _ = make_trainer(tmp_path_factory.mktemp("straight"), series=False)
     trainer.train()
     return trainer
@@ -106,7 +106,7 @@ def test_a_training_goes_on_from_each_step(straight, tmp_path):
     assert same(trainer, straight)
     names = [f"checkpoint-{n}" for n in range(2, STEPS + 1, 2)]
     assert callback.series.names() == names
-    assert not [x for x in os.listdir(tmp_path) if x in names]  # each is in the series, and nowhere else
+    assert not [x for x in os.listdir(tmp_path) if x in names]  # each is only in the series
     for name in names:
         trainer, callback = make_trainer(tmp_path)
         directory = callback.restore(name)
@@ -146,7 +146,7 @@ def test_rotation_is_the_trainers(tmp_path, arguments):
 
 
 def test_the_best_one_comes_back(tmp_path):
-    """On a machine that has the series only, stopped in the middle."""
+    """Resumes on a machine that has only the series, in the middle of the training."""
     arguments = {**EVALUATES, **WORSE}
     theirs, _ = make_trainer(tmp_path / "theirs", series=False, **arguments)
     theirs.train()
@@ -205,7 +205,8 @@ def test_what_is_refused(tmp_path):
 
 
 def test_twenty_kills(tmp_path, run_killed):
-    """At any moment all that were finished are there, bit for bit; and in the end all is as without interruption."""
+    """After kills at any moment all finished checkpoints exist, bit for bit, and the end is the same as without
+    interruption."""
     rng = random.Random(1)
     arguments = {"max_steps": 9999, "lr_scheduler_type": "constant"}
 
@@ -232,13 +233,14 @@ def test_twenty_kills(tmp_path, run_killed):
 
 
 def run_rank(directory):
-    """In one of two processes: trains to the end from the last checkpoint, or the beginning."""
+    """Runs in each of two processes: trains to the end from the last checkpoint, or from the beginning."""
     trainer, callback = make_trainer(directory, save_steps=4, ddp_backend="gloo")
     trainer.train(resume_from_checkpoint=callback.restore(os.environ.get("RESUME")))
     torch.save([trainer.model.state_dict(), losses(trainer)], f"{directory}.{trainer.args.process_index}.pt")
-    torch.distributed.barrier()  # who leaves first takes threads of the other down with it: that one aborts
+    torch.distributed.barrier()  # if one process leaves first, threads of the other fail, and it aborts
     torch.distributed.destroy_process_group()
-    # Freeing the trainer may wait for ever: PyTorch's reducer joins a thread of gloo and keeps the GIL, for which that thread waits.
+    # Freeing the trainer may wait forever: PyTorch's reducer keeps the GIL while it joins a thread of gloo that waits for
+    # the GIL.
     os._exit(0)
 
 

@@ -1,4 +1,5 @@
-"""lmc_integrations.vllm with vLLM's own classes, where vLLM can be imported, and else with stand-ins of what it takes from there."""
+"""lmc_integrations.vllm with vLLM's own classes, if vLLM can be imported; else with replacements of the classes that it
+uses."""
 
 import dataclasses
 import importlib
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 
 def make_stand_ins(monkeypatch):
-    """As in vLLM 0.33: names and signatures of what lmc_integrations.vllm uses."""
+    """The names and signatures of vLLM 0.33 that lmc_integrations.vllm uses."""
 
     class DefaultModelLoader:
         @dataclasses.dataclass
@@ -124,10 +125,10 @@ def vllm(monkeypatch, pretend):
         pretend("vllm", "0.33.0")
         forget_modules()
     else:
-        monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is none
+        monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is no accelerator
     module = importlib.import_module("lmc_integrations.vllm")
     module.register()
-    module.register()  # as vLLM may
+    module.register()  # vLLM may call it twice
     return module
 
 
@@ -148,7 +149,8 @@ def forget_modules():
     ],
 )
 def test_parts_that_vllm_lacks(monkeypatch, pretend, caplog, missing, fault):
-    """register() runs in every process of every vLLM: what one lacks is left out, the rest is there, and nothing is raised."""
+    """register() runs in every process of vLLM: missing interfaces are left out, the others are registered, and nothing is
+    raised."""
     make_stand_ins(monkeypatch)
     pretend("vllm", "0.33.0")
     for name in [name for name in sys.modules if name == missing or name.startswith(missing + ".")]:
@@ -174,7 +176,7 @@ def test_parts_that_vllm_lacks(monkeypatch, pretend, caplog, missing, fault):
 
 @pytest.mark.parametrize("version", [None, "0.32.4", "0.34.0", "dev"])
 def test_other_releases_of_vllm(monkeypatch, pretend, caplog, version):
-    """One line, which names those that were tested; nothing is imported of vLLM, and nothing is raised."""
+    """One line in the log names the tested releases; nothing of vLLM is imported, and nothing is raised."""
     for name in ("vllm", "vllm.model_executor", "vllm.distributed"):
         monkeypatch.setitem(sys.modules, name, None)
     pretend("vllm", version)
@@ -188,7 +190,7 @@ def test_other_releases_of_vllm(monkeypatch, pretend, caplog, version):
 
 
 class Model(torch.nn.Module):
-    """Takes weights as vLLM's models do."""
+    """A model that takes weights as vLLM's models do."""
 
     def __init__(self, tensors):
         super().__init__()
@@ -222,7 +224,7 @@ def model_config(path):
 
 @pytest.fixture(autouse=True)
 def no_config_of_an_engine(monkeypatch):
-    """What only a running engine has: how experts are dealt out."""
+    """The distribution of experts, which only a running engine has."""
     loader = sys.modules.get("vllm.model_executor.model_loader.default_loader")
     if loader is not None:
         monkeypatch.setattr(loader.DefaultModelLoader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
@@ -237,7 +239,7 @@ def get_loader(**options):
 
 def test_the_entry_point():
     points = [x for x in importlib.metadata.entry_points(group="vllm.general_plugins") if x.name == "lmc"]
-    assert not points or points[0].value == "lmc_integrations.vllm:register"  # none where the package is not installed
+    assert not points or points[0].value == "lmc_integrations.vllm:register"  # none if the package is not installed
 
 
 def test_load(vllm, tensors, tmp_path, monkeypatch):
@@ -247,7 +249,7 @@ def test_load(vllm, tensors, tmp_path, monkeypatch):
         lmc_codec.torch.save_file({name: tensors[name] for name in part}, tmp_path / (file + ".lmc"))
     weight_map = dict.fromkeys(names[:2], files[0]) | dict.fromkeys(names[2:], files[1])
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    lmc_codec.torch.save_file({"embed": torch.zeros(3)}, tmp_path / "consolidated.lmc")  # not of the index
+    lmc_codec.torch.save_file({"embed": torch.zeros(3)}, tmp_path / "consolidated.lmc")  # the index does not name this file
     loader = get_loader()
     assert type(loader).__name__ == "LMCModelLoader"
     monkeypatch.setattr(loader, "_init_ep_weight_filter", lambda *unused: None, raising=False)
@@ -277,7 +279,7 @@ def test_load_a_delta(vllm, tensors, tmp_path, monkeypatch):
 
 
 def test_load_on_the_gpu(vllm, tensors, tmp_path, monkeypatch):
-    """Which device, and how much at once; what decodes is tested with lmc_codec."""
+    """Only the device and the amount at once are tested here; lmc_codec's tests cover decoding."""
     asked = []
 
     def get_all(reader, infos, device, most):

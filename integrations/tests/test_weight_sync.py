@@ -77,7 +77,7 @@ WIDTH = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I32": 4}
 
 
 def train(model, seed, frozen=("frozen",)):
-    """A step: of each tensor some percent of the elements move a little."""
+    """A training step: some percent of the elements of each tensor change a little."""
     rng, after = np.random.default_rng(seed), {}
     for name, (dtype, shape, data) in model.items():
         a = np.frombuffer(data, "<u%d" % WIDTH[dtype]).copy()
@@ -144,7 +144,7 @@ def read_checkpoint(directory):
 
 
 def content(directory):
-    """All that is below a directory, the lock left out."""
+    """All files below a directory, except the lock."""
     found = {}
     for d, _, files in os.walk(directory):
         found.update({os.path.join(d, f): read(os.path.join(d, f)) for f in files if f not in ("lock", ".lock")})
@@ -164,13 +164,13 @@ class Base(unittest.TestCase):
         return self.path("sync", "weight_v%06d" % n)
 
     def run_program(self, *args):
-        """(exit code, what it said)"""
+        """(exit code, output)"""
         p = subprocess.run([*PROGRAM, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertNotIn("Traceback", p.stdout)
         return p.returncode, p.stdout
 
     def call_any(self, *args):
-        """The same without a new process, which takes a tenth of the time."""
+        """The same without a new process, which is ten times faster."""
         if args[0] == "publish" and "--checksum" not in args and "skyrl" not in args:
             args += ("--checksum", CHECKSUM)
         said, before = io.StringIO(), sys.argv
@@ -207,7 +207,7 @@ class Base(unittest.TestCase):
         return self.call("receive", self.sync, self.local, *args, code=code)
 
     def refused(self, code, message, *args):
-        """receive ends so, says so, and leaves the local copy as it was."""
+        """receive ends with this exit code and text, and does not change the local copy."""
         before = content(self.local)
         said = self.receive(*args, code=code)
         self.assertRegex(said, message)
@@ -260,7 +260,7 @@ class Layout(Base):
                                 "headers": {f: digest(d[:8 + int.from_bytes(d[:8], "little")]) for f, d in heads.items()}})
 
     def test_unusual_names(self):
-        """A checkpoint of one file of any name gets an index: by that, receivers know a full version."""
+        """A checkpoint of one file of any name gets an index, by which receivers recognise a full version."""
         self.series(1, files={"weights.safetensors": ONE_FILE["model.safetensors"]})
         self.publish(1, base=False)
         self.assertEqual(set(json.loads(read(os.path.join(self.vdir(1), INDEX)))["weight_map"].values()), {"weights.safetensors"})
@@ -280,7 +280,7 @@ class Layout(Base):
                     self.assertEqual(set(f.keys()), set(f.metadata()))
 
     def test_same_bytes(self):
-        """However many threads."""
+        """The output is the same for any number of threads."""
         self.series(1)
         self.publish(1, "--threads", 1)
         first = {os.path.basename(p): d for p, d in content(self.vdir(1)).items()}
@@ -320,13 +320,13 @@ class Receiving(Base):
         self.is_at(2)
         self.assertIn("from version 2 by 3 deltas", self.receive())
         self.is_at(5)
-        self.assertEqual(os.stat(self.path("local", "model-00003-of-00003.safetensors")), frozen) # no tensor in it changed
+        self.assertEqual(os.stat(self.path("local", "model-00003-of-00003.safetensors")), frozen) # its tensors are the same
         self.assertIn("at version 5 already", self.receive())
         self.is_at(5)
         self.assertEqual(read(self.path("local", "config.json")), read(self.path("1", "config.json")))
 
     def test_other_files(self):
-        """Tensors go by name: the receiver's checkpoint may be dealt out to other files than the publisher's."""
+        """Tensors are matched by name: the receiver's checkpoint may have other files than the publisher's."""
         self.series(2)
         self.publish(1)
         self.publish(2)
@@ -347,7 +347,7 @@ class Receiving(Base):
         self.publish(5)
         self.receive("--version", 2)
         write(self.path("local", "notes.txt"), b"mine")
-        for n in (2, 3): # are not needed any more
+        for n in (2, 3): # these versions are not needed any more
             shutil.rmtree(self.vdir(n))
         self.assertIn("weight_v000004 by 1 delta", self.receive())
         self.is_at(5)
@@ -358,7 +358,7 @@ class Receiving(Base):
         self.assertEqual(read_checkpoint(self.local), self.models[5])
 
     def test_skipping_base(self):
-        """A base need not be the version before."""
+        """A base may be any earlier version."""
         self.series(7)
         self.publish(3, base=False)
         self.publish(7, "--base-version", 3, base=3)
@@ -379,7 +379,7 @@ class Receiving(Base):
 
 class Changing(Base):
     def test_changed_after_its_checksum(self):
-        """What is checked is what is kept: a file that changes as soon as its checksum was taken does no harm."""
+        """The stored bytes are checked: a source file that changes after its checksum was taken does no harm."""
         self.series(1)
         self.publish(1, base=False)
         find = _sync_versions.find_checksum
@@ -394,7 +394,7 @@ class Changing(Base):
                 for path in (os.path.join(self.vdir(1), name) for name in FILES):
                     whole = read(path)
                     if path in flipped or not len(data) or not whole.endswith(bytes(data)): continue
-                    flipped.add(path)  # the last tensor was looked at
+                    flipped.add(path)  # the file's last tensor was just checked
                     with open(path, "r+b") as f:
                         f.seek(len(whole) - 1)
                         f.write(bytes([whole[-1] ^ 1]))
@@ -436,7 +436,7 @@ class Refusals(Base):
         self.receive("--version", 2)
 
     def test_out_of_order(self):
-        self.publish(4, base=2, code=1) # it is there
+        self.publish(4, base=2, code=1) # version 4 exists already
         shutil.rmtree(self.vdir(4))
         self.call("publish", "--version", 4, "--base", self.path("1"), "--base-version", 1, self.path("4"), self.sync)
         self.refused(4, "out of order: version 4 builds on version 1, and .* is at 2")
@@ -448,7 +448,7 @@ class Refusals(Base):
         self.refused(4, "version 3 is missing.*version 4 builds on it")
 
     def test_unfinished(self):
-        """A publisher that writes in place, index last: until then the version is not there."""
+        """If a publisher writes in place, with the index last, the version does not exist before the index."""
         os.unlink(os.path.join(self.vdir(4), INDEX))
         self.receive()
         self.is_at(3)
@@ -565,7 +565,7 @@ class Refusals(Base):
         self.is_at(4)
 
     def test_bit_flips(self):
-        """Nothing that is flipped in a shard does harm; a bit of a payload is corrupt data."""
+        """No flipped bit in a shard does harm; in a payload it is corrupt data."""
         rng = random.Random(7)
         codes = {}
         for file in ("model-00000-of-00002.safetensors", "model-00001-of-00002.safetensors"):
@@ -595,7 +595,7 @@ class Refusals(Base):
         self.is_at(4)
 
     def test_mutations(self):
-        """Indices and headers with parts exchanged: what is received is a version that was published, or nothing."""
+        """Indices and headers with exchanged parts: a published version is received, or nothing."""
         rng, codes = random.Random(11), {}
 
         def mutate(value):
@@ -611,7 +611,7 @@ class Refusals(Base):
             return rng.choice([None, 0, -1, 7, 1e999, 10**30, "", "x", "../x", [], {}, ["a"], {"a": 1}, True, "000004", "\ud800", 3.5])
 
         if xxhash:
-            self.publish(4, "--layout", "skyrl") # takes no place of the other, as that is found first
+            self.publish(4, "--layout", "skyrl") # does not take the other's place, which is found first
             shutil.rmtree(self.vdir(4))
         files = sorted(f for f in content(self.sync) if f.endswith((".json", ".safetensors")) and not f.endswith("config.json"))
         second = self.path("second")
@@ -649,7 +649,7 @@ class Refusals(Base):
         self.refused(3, "no number version")
 
     def test_delta_that_does_not_say_so(self):
-        """Payloads are never taken for a model."""
+        """Payloads of a delta are never taken for a model."""
         index = os.path.join(self.vdir(4), INDEX)
         for anew in (False, True):
             if anew:
@@ -663,7 +663,7 @@ class Refusals(Base):
             write(index, before)
 
     def test_stage_gone(self):
-        """Whether its files were moved or lost nobody knows."""
+        """It is unknown whether the files were moved or lost, so receive refuses."""
         write(self.path("local", STATE), {"version": "000001", "commit": {"version": "000002", "remove": []}})
         self.refused(1, "stage is gone.*receive into an empty directory")
 
@@ -711,7 +711,7 @@ class Publishing(Base):
 
 
 class Incumbents(Base):
-    """What others wrote, and what others read; made and taken apart here without the package."""
+    """The formats of slime, SGLang and SkyRL, written and read here without the package."""
 
     def write_version(self, number, base, encoding):
         old, new = self.models[number - 1], self.models[number]
@@ -732,7 +732,7 @@ class Incumbents(Base):
 
     @unittest.skipUnless(zstandard, "zstandard is not there")
     def test_read(self):
-        """slime's xor and overwrite, and ours, in one chain."""
+        """slime's xor and overwrite, and LMC's deltas, in one chain."""
         self.series(4)
         self.write_version(1, 0, "xor")
         self.write_version(2, 1, "overwrite")
@@ -821,7 +821,7 @@ class Incumbents(Base):
         self.is_at(1)
 
     def test_documented_code(self):
-        """The lines that weight_sync's page offers to other receivers and publishers, run as they stand there."""
+        """Runs the code that weight_sync's docstring gives for other receivers and publishers."""
         import mmap
         import textwrap
         import threading
@@ -897,7 +897,7 @@ sys.exit(weight_sync.main())
 
 class Kills(Base):
     def is_old_or_new(self, old, new):
-        """After a kill: says which. Every file is one or the other; if not all are old, the state must say so."""
+        """After a kill: tells old or new. Each file is one of the two; if not all are old, the state must say so."""
         state = json.loads(read(self.path("local", STATE)))
         for file, before in old.items():
             self.assertIn(read(self.path("local", file)), (before, new[file]), file)
@@ -982,7 +982,7 @@ class Kills(Base):
         print("receivers killed at every step: %s" % phases)
 
     def test_first_receive(self):
-        """A receiver that begins with nothing, where a full version in another layout takes the place of what was there."""
+        """A receiver without a state, and a full version with other files that replaces the old ones."""
         self.series(2, 0.1)
         self.publish(1, base=False)
         shutil.rmtree(self.path("2"))
@@ -1005,9 +1005,9 @@ class Kills(Base):
             self.assertGreater(at, 10)
 
     def test_killed_twice(self):
-        """Also what finishes a killed receive may be killed."""
+        """The receive that finishes a killed one may be killed, too."""
         old, new = self.prepare(0.1)
-        for first in range(1, 1000): # to the first rename
+        for first in range(1, 1000): # until the first rename is reached
             self.start_anew()
             self.popen("receive", self.sync, self.local, KILL_AT=str(first)).communicate()
             if self.is_old_or_new(old, new) == "amidst the renames":
@@ -1046,7 +1046,7 @@ class Kills(Base):
 
 class Series(Base):
     def test_real(self):
-        """Real steps, with sizes beside xor + zstd -1 in the same layout."""
+        """Real training steps; compares sizes with xor + zstd -1 in the same layout."""
         series = os.path.join(DATA, "series")
         pairs = [("step-000050", "step-000051"), ("step-001000", "step-001001"), ("step-001700", "step-001701"), ("step-001950", "step-001951")]
         if not os.path.isdir(series):

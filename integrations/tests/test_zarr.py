@@ -1,4 +1,4 @@
-"""The codec of zarr v3, with the real package. docs/arrays.md is a program, too."""
+"""The codec of zarr v3, with the real package. The blocks of docs/arrays.md are run, too."""
 
 import re
 import subprocess
@@ -31,14 +31,14 @@ def test_zarr(dtype):
 
 
 def test_zarr_chunk_is_an_array_in_memory():
-    """The dtype of the spec reaches the encoder: the bytes are just those of tensor_encode."""
+    """The dtype of the spec reaches the encoder: the bytes are those of tensor_encode."""
     a, store = make("f4"), zarr.storage.MemoryStore()
     zarr.create_array(store, data=a, chunks=a.shape, compressors=LMCCodec(level="max"))
     assert stored(store)["c/0/0"] == bytes(lmc_codec.tensor_encode(a, level="max"))
 
 
 def test_zarr_by_entry_point(tmp_path):
-    """Who only reads imports nothing of ours."""
+    """Reading needs no import of this package."""
     a = make("f4")
     zarr.create_array(str(tmp_path / "a.zarr"), data=a, chunks=(100, 100), compressors=LMCCodec())
     code = (
@@ -49,7 +49,7 @@ def test_zarr_by_entry_point(tmp_path):
 
 
 class CountingStore(zarr.storage.MemoryStore):
-    """Counts the bytes that are read from it; zarr makes another one of the same content to read from."""
+    """A store that counts the bytes that are read; zarr makes another one with the same content to read from."""
 
     n_read = 0
 
@@ -65,7 +65,7 @@ class CountingStore(zarr.storage.MemoryStore):
 
 
 def test_zarr_reads_a_part_of_a_shard():
-    """What a store can address are chunks; shards of them are one object, of which zarr reads ranges."""
+    """Chunks are separate objects in a store; a shard of chunks is one object, of which zarr reads ranges."""
     a, store = make("f4"), CountingStore()
     a = np.tile(a, (16, 1))
     n_rows = len(a) // 16
@@ -100,7 +100,8 @@ def test_zarr_levels():
 
 
 def test_zarr_shards_and_other_codecs():
-    """Shards (whose index is not coded by us), a checksum before us, so that sizes are odd, a transposition, fill."""
+    """Shards (their index is not coded by LMC), a checksum before LMC, which makes sizes odd, a transposition, fill
+    values."""
     a = make("f4")
     for others in (
         {"shards": (128, 300), "compressors": LMCCodec()},

@@ -1,21 +1,21 @@
-/* base.c - what a delta is coded against: arrays in memory, of a GPU, too, or a reader
+/* base.c - bases: arrays in memory, also of a GPU; readers
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
 
 #include "lmc_cuda.h"
 
-/* One file of all arrays, one behind the other, as far as the library is concerned. What a base is
- * depends on names, dtypes and contents alone, not on the file that they are in (spec 9.4). */
+/* For the library this is one file with all arrays, one after another. A base depends only on
+ * names, dtypes, shapes and contents, not on the files in which they are (spec 7.2). */
 struct base_object {
-    PyObject_HEAD PyObject *owner; /* the tuples, whose strings are in use */
+    PyObject_HEAD PyObject *owner; /* the tuples: tensors point to their strings */
     lmc_tensor *tensors;
     uint64_t *shapes; /* LMC_MAX_RANK for each */
     Py_buffer *buffers;
     size_t n, n_buffers;
     lmc_file file;
     lmc_base base;
-    PyObject *cuda; /* NULL; or all of that is for on_gpu, which it reads by */
+    PyObject *cuda; /* or NULL; if not, the arrays are on its device, and on_gpu reads them */
     lmc_cuda_base *on_gpu;
 };
 
@@ -25,7 +25,7 @@ static const lmc_file *get_file(void *user, size_t file_number)
     return &((const base_object *)user)->file;
 }
 
-/* The last tensor that begins at offset or before; none for offset 0 of no tensors. */
+/* The last tensor that begins at offset or before it. */
 static size_t find_tensor(const base_object *b, uint64_t offset)
 {
     size_t low = 0, high = b->n;
@@ -37,7 +37,7 @@ static size_t find_tensor(const base_object *b, uint64_t offset)
     return low;
 }
 
-/* To where it comes from, too: a delta may be applied in place. */
+/* dst may be the array itself, because a delta may be applied in place. */
 static enum lmc_status read_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size)
 {
@@ -133,7 +133,7 @@ static int identify_on_gpu(base_object *b, void *stream)
     return 0;
 }
 
-/* (arrays, threads, cuda, stream): with a Cuda the buffers are addresses there. */
+/* (arrays, threads, cuda, stream): with a Cuda the buffers are addresses on its device. */
 static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"arrays", "threads", "cuda", "stream", NULL};
@@ -205,7 +205,7 @@ static PyObject *base_fingerprint(PyObject *self, void *closure)
 
 const lmc_base *base_of(PyObject *base) { return &((const base_object *)base)->base; }
 
-/* -- what is a base: that, or a reader -- */
+/* -- an arrays' base or a reader, for the library -- */
 
 static const lmc_file *get_named_file(void *user, size_t file_number)
 {
@@ -213,7 +213,7 @@ static const lmc_file *get_named_file(void *user, size_t file_number)
     return b->inner.get_file(b->inner.user, file_number);
 }
 
-/* Of a chain the oldest that failed is named: it failed first. */
+/* In a chain, the oldest reader that failed is named: it failed first. */
 static enum lmc_status read_named(void *user, size_t file_number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -250,7 +250,7 @@ int get_base(module_state *state, PyObject *object, named_base *b, call **c, int
         b->call = c;
         return 0;
     }
-    if (PyObject_TypeCheck(object, state->base_type)) { /* its errors have no name */
+    if (PyObject_TypeCheck(object, state->base_type)) { /* its errors name no file */
         b->base = *base_of(object);
         return 0;
     }

@@ -10,7 +10,7 @@
 #ifdef _WIN32
 #include <windows.h>
 static double now(void) { return (double)GetTickCount64() * 1e-3; }
-long process_id(void) { return 1; } /* it does not fork */
+long process_id(void) { return 1; } /* Windows has no fork */
 #else
 #include <time.h>
 #include <unistd.h>
@@ -23,8 +23,8 @@ static double now(void)
 long process_id(void) { return (long)getpid(); }
 #endif
 
-/* Often enough that Ctrl-C feels immediate, and so rare that a busy GIL, which is handed over after
- * 5 ms, costs less than a tenth. */
+/* Seconds. Often enough that Ctrl-C feels immediate. A busy GIL is released after 5 ms, so waiting
+ * for it takes less than a tenth of the time. */
 #define LOOK_EVERY 0.05
 
 module_state *state_of(PyTypeObject *type) { return (module_state *)PyType_GetModuleState(type); }
@@ -93,15 +93,15 @@ static PyObject *escape(const char *text, size_t size)
 
 PyObject *make_printable(const char *text) { return escape(text, strlen(text)); }
 
-/* (object) -> str(object), escaped. What is escaped already stays, so whole messages may go through
- * it. */
+/* (object) -> str(object), escaped. Escaped text does not change, so whole messages may be
+ * passed. */
 PyObject *printable(PyObject *module, PyObject *object)
 {
     PyObject *const text = PyObject_Str(object);
     PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape") : NULL;
     PyObject *shown;
     (void)module;
-    if (text && !bytes) { /* surrogates of no file */
+    if (text && !bytes) { /* surrogates that do not come from a file name */
         PyErr_Clear();
         bytes = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
     }
@@ -170,7 +170,7 @@ PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObjec
                    : raise_failure(c, state, status, where, what);
 }
 
-/* The first one counts: what comes later follows from it. */
+/* Keeps the first exception: later ones are consequences. */
 enum lmc_status call_keep_exception(call *c)
 {
 #ifdef Py_GIL_DISABLED
@@ -195,8 +195,8 @@ static enum lmc_status look_for_signals(call *c)
     return PyErr_CheckSignals() < 0 ? call_keep_exception(c) : LMC_OK;
 }
 
-/* Workers that read at once poll at once. Which of them looks does not matter: those that are not
- * Python's main thread find nothing, and the next look is soon. */
+/* Several workers may poll at the same time. It does not matter which of them checks: only Python's
+ * main thread finds signals, and the next check is soon. */
 enum lmc_status call_poll(call *c)
 {
     enum lmc_status status;
@@ -247,8 +247,8 @@ void lock_free(object_lock *l)
     l->lock = NULL;
 }
 
-/* After a fork: makes the lock this process's. Without the GIL several threads may try at once; a
- * thread that fails because another one has just done it sees its own pid. */
+/* After a fork: makes this process the owner of the lock. Without the GIL several threads may try
+ * at once. If another thread was faster, l->pid is the pid of this process. */
 static int adopt(object_lock *l)
 {
     PyThreadState *thread;
@@ -266,7 +266,8 @@ static int adopt(object_lock *l)
 
 int lock_is_lost(object_lock *l) { return l->lock && adopt(l) < 0; }
 
-/* Only this thread can have made itself the owner, so what it reads is right even if others write.
+/* Only this thread sets owner to itself, so the result is right even if others write owner
+ * meanwhile.
  */
 int lock_is_mine(const object_lock *l) { return LOOK_AT(&l->owner) == PyThread_get_thread_ident(); }
 
@@ -297,8 +298,8 @@ void lock_release(object_lock *l)
 }
 
 /* -- threads --
- * Threads do not survive a fork, and the pool's locks may be held by one that is gone: so the child
- * leaves the old pool alone, and makes its own. */
+ * Threads do not survive a fork, and a lost thread may hold a lock of the pool. So the child does
+ * not touch the old pool: it makes its own. */
 
 static void run_tasks(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers)
 {

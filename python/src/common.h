@@ -1,19 +1,20 @@
 /* common.h - what the files of the extension share
  * SPDX-License-Identifier: MIT
  *
- *     module.c   the module, small functions, tensors without a header
+ *     module.c   the module, small functions
+ *     tensor.c   arguments that describe tensors; tensors without a file
  *     policy.c   Policy: rules of quantisation
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
- *     found.c    tensors in files of others that are to be compressed
- *     views.c    tensors in files of torch.save()
- *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
- *     source.c   where files are read from: descriptors, memory, Python
+ *     found.c    finds tensors in files that are to be compressed
+ *     views.c    finds tensors in files of torch.save() in a snapshot
+ *     base.c     Base: arrays in memory as a base; readers as a base
+ *     source.c   sources of files: descriptors, memory, callables of Python
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
  *     cuda.c     Cuda: decoding on a GPU
  *     call.c     calls without the GIL, their errors and interruptions; locks; threads
  *
  * Everything here is private to the package: types and functions take exactly what the Python
- * modules above give them. They still check all of it, for a wrong argument must not end the
+ * modules above pass. They still check all of it, because a wrong argument must not crash the
  * process. */
 #ifndef LMC_CODEC_COMMON_H
 #define LMC_CODEC_COMMON_H
@@ -27,15 +28,15 @@
 #include "include/lmc_extra.h"
 
 typedef struct module_state {
-    PyObject *make_error; /* of Python: (status, name, text, where, what) -> an exception */
+    PyObject *make_error; /* a callable: (status, name, text, where, what) -> an exception */
     PyTypeObject *memory_type, *base_type, *reader_type, *writer_type, *quantizer_type,
         *policy_type, *cuda_type;
 } module_state;
 
 module_state *state_of(PyTypeObject *type);
 
-/* Sets the exception of that status. where: the file that it happened to, what: its tensor, either
- * may be NULL or None. Returns NULL. */
+/* Sets the exception of that status. where: the file, what: the tensor; each may be NULL or None.
+ * Returns NULL. */
 PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *where,
                        PyObject *what);
 
@@ -43,45 +44,45 @@ PyObject *raise_status(module_state *state, enum lmc_status status, PyObject *wh
 PyObject *raise_explained(module_state *state, enum lmc_status status, PyObject *text,
                           PyObject *where, PyObject *what);
 
-/* -- what files call things: of any bytes, which terminals might obey -- */
+/* -- names in files: they may have any bytes, even control characters of terminals -- */
 
-/* A str; what is no UTF-8 in it as os.fsdecode() has it. */
+/* A str. Bytes that are no UTF-8 become surrogates, as in os.fsdecode(). */
 PyObject *make_text(const char *text);
-/* The bytes of such a str. NULL and an exception: it is none, or has a zero byte. */
+/* The bytes of such a str. NULL and an exception: it is no str, or has a zero byte. */
 PyObject *encode_text(PyObject *text);
-/* A str for messages: escaped, as the command shows it. */
+/* A str for messages, escaped as in the command. */
 PyObject *make_printable(const char *text);
 
 /* -- calls --
- * One call of the library, made without the GIL. Callbacks take the GIL where they need Python;
- * what they raise is kept, ends the call, and is raised when it returns. */
+ * One call of the library, without the GIL. Callbacks take the GIL where they need Python. An
+ * exception in a callback is kept, ends the call, and is raised after the call. */
 typedef struct call {
     PyThreadState *thread;
     PyObject *type, *value, *traceback;
-    double next_look;      /* when signals are looked for again */
+    double next_look;      /* time of the next check for signals */
     PyObject *progress;    /* called with the bytes done; or NULL */
-    volatile int os_error; /* errno of what failed; or 0 */
+    volatile int os_error; /* errno of a failed system call; or 0 */
     PyObject *base;        /* the name of the base that could not be read; or NULL */
-    /* of a file that has become shorter since it was opened, and what it had; or 0 */
+    /* if the file has become shorter: its size now, and when it was opened; else 0 */
     volatile uint64_t file_end, file_size;
 #ifdef Py_GIL_DISABLED
-    PyMutex keeping; /* of type, value, traceback, which several workers may want to set */
+    PyMutex keeping; /* for type, value, traceback, which several workers may set */
 #endif
 } call;
 
 void call_begin(call *c, PyObject *progress);
-/* The GIL is held again: NULL and an exception if one was raised, or status is not LMC_OK; else
+/* Takes the GIL again. NULL and an exception if one was kept, or status is not LMC_OK; else
  * None. */
 PyObject *call_end(call *c, module_state *state, enum lmc_status status, PyObject *where,
                    PyObject *what);
-/* With the GIL: keeps the exception that is set. Always LMC_ERR_CANCELLED. */
+/* With the GIL: keeps the current exception. Always returns LMC_ERR_CANCELLED. */
 enum lmc_status call_keep_exception(call *c);
-/* Without the GIL, and often: hands Ctrl-C to Python every 50 ms. */
+/* Without the GIL. Call it often: every 50 ms it lets Python handle Ctrl-C. */
 enum lmc_status call_poll(call *c);
-/* The same, and the progress callback. */
+/* The same, and calls the progress callback. */
 enum lmc_status call_report(call *c, uint64_t done);
 
-/* -- what one thread sets while others look, in any order: an integer that is volatile -- */
+/* -- volatile integers that one thread sets and others read, without an order -- */
 #ifdef __GNUC__
 #define LOOK_AT(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define SET(p, value) __atomic_store_n(p, value, __ATOMIC_RELAXED)
@@ -91,33 +92,33 @@ enum lmc_status call_report(call *c, uint64_t done);
 #endif
 
 /* -- locks: one thread at a time uses an object of the library --
- * If another thread is inside at a fork, nobody will ever unlock it in the child, and what it
- * guards may be half changed there: the lock is lost. */
+ * If another thread holds it during a fork, nobody unlocks it in the child, and the object may be
+ * half changed there: the lock is lost. */
 typedef struct object_lock {
     PyThread_type_lock lock;
     volatile unsigned long owner;
-    volatile long pid; /* the process that it was last used in */
+    volatile long pid; /* the process that used it last */
 } object_lock;
 
 int lock_init(object_lock *l); /* -1 and an exception */
 void lock_free(object_lock *l);
-/* Waits without the GIL. -1 and an exception: this thread has it already, as a callback would; or
- * it is lost. */
+/* Waits without the GIL. -1 and an exception: this thread holds it already (it is in a callback),
+ * or the lock is lost. */
 int lock_acquire(object_lock *l);
 int lock_is_lost(object_lock *l);
 void lock_release(object_lock *l);
-int lock_is_mine(const object_lock *l); /* this thread has it */
+int lock_is_mine(const object_lock *l); /* this thread holds it */
 
-long process_id(void); /* changes with a fork */
+long process_id(void); /* other in a forked child */
 
-/* -- threads: started when first needed, and anew after a fork -- */
+/* -- threads: started when first needed, and again after a fork -- */
 typedef struct thread_pool {
     lmc_parallel parallel;
     lmc_pool *pool;
     long pid;
 } thread_pool;
 
-/* 1 .. 1024 threads: -1 and an exception if not. */
+/* -1 and an exception if n_threads is not 1 .. 1024. */
 int pool_init(thread_pool *p, int n_threads);
 const lmc_parallel *pool_parallel(thread_pool *p); /* NULL for one thread */
 void pool_free(thread_pool *p);
@@ -127,13 +128,13 @@ typedef struct file_source {
     Py_buffer buffer; /* buffer.obj NULL: not of memory */
     PyObject *read;   /* (offset, size) -> bytes; or NULL */
     int fd;           /* owned; or -1 */
-    call *call;       /* the call at hand */
+    call *call;       /* the current call */
     uint64_t size;
 } file_source;
 
 void source_init(file_source *s);
-/* object: a descriptor (int), which the source owns from now on; a callable; else a buffer. size:
- * of the first two. */
+/* object: a descriptor (int), which the source then owns; a callable; else a buffer. size: of the
+ * file, unless it is a buffer. */
 int source_open(file_source *s, PyObject *object, unsigned long long size);
 void source_free(file_source *s);
 enum lmc_status source_read_at(void *user, uint64_t offset, void *dst, size_t size);
@@ -144,19 +145,21 @@ enum lmc_dtype parse_dtype(
 /* A tuple of non-negative numbers; -1 and an exception. */
 int parse_shape(PyObject *object, uint64_t shape[LMC_MAX_RANK], unsigned *rank);
 PyObject *make_shape(const uint64_t *shape, unsigned rank);
-/* Appends item, and takes it; NULL in any of both: frees them, and there is no list any more. */
+/* Appends item, and takes its reference. If *list or item is NULL, or on errors, *list becomes
+ * NULL. */
 void append_new(PyObject **list, PyObject *item);
-/* Exactly what a shape and a dtype make, and no more than a buffer has; -1 and an exception. */
+/* Checks that size is that of this shape and dtype; else -1 and an exception. */
 int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape, unsigned rank,
                       uint64_t size);
 int is_overlap(const void *a, size_t a_size, const void *b, size_t b_size);
-/* name, dtype and shape, the first three of a tuple, which must stay as long as they are used. */
+/* name, dtype and shape: the first three items of a tuple, which must live as long as they are
+ * used. */
 int parse_tensor(PyObject *tuple, lmc_tensor *tensor, uint64_t shape[LMC_MAX_RANK]);
 
 /* -- memory -- */
-/* All of this new memory will be written. */
+/* Tells the system that all of this new memory will be written. */
 void expect_use(void *p, size_t size);
-/* A bytearray; what is in it may be anything. */
+/* A bytearray with undefined content. */
 PyObject *make_bytes(Py_ssize_t size);
 
 /* -- objects -- */
@@ -164,33 +167,34 @@ typedef struct reader_object reader_object;
 typedef struct base_object base_object;
 struct quantizer_object;
 
-/* A base, and its name: its reader may be damaged itself, and then an error must name that file. */
+/* A base with its name, because an error in the base's file must name that file. */
 typedef struct named_base {
     lmc_base base; /* what the library gets */
     lmc_base inner;
-    PyObject *name; /* of a Reader's file, which keeps it; or NULL */
-    call **call;    /* the one at hand */
+    PyObject *name; /* the name of a Reader's file, owned by the Reader; or NULL */
+    call **call;    /* the current call */
     volatile int has_failed;
 } named_base;
 
-/* Of tensors at these addresses of the Cuda's device; NULL and an exception. */
+/* A base of tensors at these addresses of the Cuda's device; NULL and an exception. */
 struct lmc_cuda_base *open_cuda_base(PyObject *cuda, const lmc_tensor *tensors,
                                      const void *const *data, size_t n, void *stream);
-/* What object, a Reader or a Base, gives; b->base is valid as long as the object and *b. 0 and no
- * base for None. */
+/* Makes a base of a Reader or Base. b->base is valid as long as the object and *b. None: 0, and
+ * *has_base is 0. */
 int get_base(module_state *state, PyObject *object, named_base *b, call **c, int *has_base);
-/* Locks both readers and their bases (NULL, or any other object: none) for the call; -1 and an
- * exception. A call that needs two chains locks both at once. */
+/* Locks both readers and all of their bases for the call; -1 and an exception. Ignores NULL and
+ * other objects. A call that needs two chains must lock both with one call of this. */
 int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c);
 void unlock_chains(module_state *state, PyObject *a, PyObject *b);
 int lock_chain(module_state *state, PyObject *object, call *c);
 void unlock_chain(module_state *state, PyObject *object);
-/* It is a base now: closing it does not free what its users read from. Before its lock. */
+/* Marks object as a base: closing it then frees nothing that its users need. Call it before
+ * locking. */
 void mark_base(module_state *state, PyObject *object);
 
 const lmc_base *base_of(PyObject *base);
 lmc_reader *reader_of(PyObject *reader);  /* NULL if it is closed */
-PyObject *reader_where(PyObject *reader); /* its name in messages, borrowed */
+PyObject *reader_where(PyObject *reader); /* its name in messages; borrowed */
 const lmc_quantizer *quantizer_of(PyObject *quantizer);
 
 PyObject *new_bytes(PyObject *module, PyObject *args);

@@ -13,15 +13,15 @@
 typedef struct cuda_object {
     PyObject_HEAD lmc_cuda *cuda;
     object_lock lock;
-    long pid; /* of the process that has opened it: CUDA is of no use to what it forks */
+    long pid; /* of the process that opened it: CUDA does not work in a forked child */
 } cuda_object;
 
-/* Whether nobody else can write there, for its files run on the GPU. Makes a directory that is
- * missing. */
+/* Whether only this user can write there, because its files are run on the GPU. Makes the directory
+ * if it is missing. */
 #ifdef _WIN32
 static int is_own_directory(const char *path)
 {
-    return path[0] != 0; /* what cannot be used there is no error */
+    return path[0] != 0; /* a directory that cannot be used is no error */
 }
 #else
 static int is_own_directory(const char *path)
@@ -33,14 +33,14 @@ static int is_own_directory(const char *path)
 }
 #endif
 
-/* What failed, in the words of the library. NULL. */
+/* Raises an error with the library's message. Returns NULL. */
 static PyObject *raise_message(module_state *state, enum lmc_status status, const lmc_cuda *cuda,
                                PyObject *where)
 {
     const char *const message = cuda ? lmc_cuda_message(cuda) : "";
     PyObject *text;
     if (!message[0]) return raise_status(state, status, where, NULL);
-    text = make_printable(message); /* names are those of the file */
+    text = make_printable(message); /* it may have names from the file */
     if (!text) return NULL;
     if (status == LMC_ERR_MEMORY) PyErr_SetObject(PyExc_MemoryError, text);
     else (void)raise_explained(state, status, text, where, NULL);
@@ -48,7 +48,7 @@ static PyObject *raise_message(module_state *state, enum lmc_status status, cons
     return NULL;
 }
 
-/* (device, cache_dir, nvrtc_path, staging_size), of lmc_cuda_options */
+/* (device, cache_dir, nvrtc_path, staging_size): see lmc_cuda_options */
 static PyObject *cuda_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"device", "cache_dir", "nvrtc_path", "staging_size", NULL};
@@ -86,7 +86,8 @@ static void cuda_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Memory of the device is for others again; what is kept makes the next call begin at once. */
+/* Frees memory of the device for others. The kernels stay loaded, so the next call starts
+ * quickly. */
 static PyObject *cuda_trim(PyObject *self, PyObject *unused)
 {
     cuda_object *const c = (cuda_object *)self;
@@ -111,7 +112,7 @@ lmc_cuda_base *open_cuda_base(PyObject *cuda, const lmc_tensor *tensors, const v
     return base;
 }
 
-/* A list of (file number, offset, size, address); NULL and an exception. */
+/* rows: a list of (file number, offset, size, address). NULL and an exception. */
 static lmc_cuda_part *make_parts(PyObject *rows, Py_ssize_t *n)
 {
     lmc_cuda_part *parts;
@@ -145,7 +146,7 @@ static PyObject *read_parts(cuda_object *cuda, reader_object *r, const lmc_cuda_
     lmc_reader *const reader = begin_reading(r, &c);
     if (!reader) return NULL;
     status = lmc_cuda_read(cuda->cuda, reader, parts, n, stream);
-    /* what the source has raised, the system has said, or the base is, goes first */
+    /* errors of the source, of the system and of the base come first */
     if (status != LMC_OK && !c.type && !c.os_error && !c.base && !c.file_size &&
         status != LMC_ERR_BASE_MISSING) {
         result = end_reading(r, &c, LMC_OK, NULL);
@@ -196,7 +197,7 @@ static PyObject *cuda_can_read_in_place(PyObject *self, PyObject *args)
                                                 : raise_status(state, status, NULL, NULL));
 }
 
-/* -> (blocks, bytes) decoded by the GPU, by the CPU; bytes copied once more there; whether the
+/* -> (blocks, bytes) decoded by the GPU; the same for the CPU; bytes that were staged; whether the
  * kernels were compiled */
 static PyObject *cuda_counts(PyObject *self, PyObject *unused)
 {

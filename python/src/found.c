@@ -1,4 +1,4 @@
-/* found.c - tensors in files of others that are to be compressed
+/* found.c - finds tensors in files that are to be compressed
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -10,7 +10,7 @@ static int read_found(void *user, uint64_t offset, void *dst, size_t size)
     return source_read_at(user, offset, dst, size) != LMC_OK;
 }
 
-/* name, dtype, shape, offset, size of each */
+/* A list of (name, dtype, shape, offset, size). */
 static PyObject *make_rows(const struct container *c)
 {
     PyObject *list = PyList_New(0);
@@ -18,7 +18,7 @@ static PyObject *make_rows(const struct container *c)
         const lmc_tensor *const t = &c->tensors[i];
         PyObject *const name = PyUnicode_FromString(t->name);
         if (!name && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
-            PyErr_Clear(); /* no name that a snapshot may have: its bytes are plain bytes */
+            PyErr_Clear(); /* a name that is no UTF-8: the tensor is coded as plain bytes */
             continue;
         }
         append_new(&list, !name ? NULL
@@ -29,9 +29,9 @@ static PyObject *make_rows(const struct container *c)
     return list;
 }
 
-/* (source, size, name) -> rows, why there are none or None: the tensors of a safetensors file in
- * memory, or of a file of torch.save() that has this name, without its directory. source: as of a
- * Reader, of so many bytes. */
+/* (source, size, name) -> (rows, why there are none, or None): the tensors of a safetensors file in
+ * memory, or of a file of torch.save() with this name (without directory). source: as of a Reader,
+ * of `size` bytes. */
 PyObject *find_tensors(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);

@@ -11,15 +11,16 @@
 #endif
 
 /* -- new memory --
- * The system hands out pages when they are first touched, and clears each. Of 4 KiB, that takes
- * longer than coding what is written there; of 2 MiB, a third of it. numpy asks for those, too. */
+ * The system allocates and clears a page when it is first touched. With pages of 4 KiB this takes
+ * longer than coding their content; with pages of 2 MiB much less. numpy also asks for large
+ * pages. */
 #define LARGE_PAGES_FROM ((size_t)4 << 20)
 
 void expect_use(void *p, size_t size)
 {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     const uintptr_t page = 4095, first = ((uintptr_t)p + page) & ~page;
-    if (size >= LARGE_PAGES_FROM) /* else, or where the system has none: as it was */
+    if (size >= LARGE_PAGES_FROM) /* errors are ignored: the system may have no large pages */
         (void)madvise((void *)first, ((uintptr_t)p + size - first) & ~page, MADV_HUGEPAGE);
 #else
     (void)p;
@@ -27,7 +28,7 @@ void expect_use(void *p, size_t size)
 #endif
 }
 
-/* A bytearray that nothing has been written to. */
+/* A bytearray that is not initialised. */
 PyObject *make_bytes(Py_ssize_t size)
 {
     PyObject *const bytes = PyByteArray_FromStringAndSize(NULL, size);
@@ -35,7 +36,7 @@ PyObject *make_bytes(Py_ssize_t size)
     return bytes;
 }
 
-/* (size) -> bytearray, not cleared: the caller writes all of it at once */
+/* (size) -> bytearray, not cleared: the caller must write all of it at once. */
 PyObject *new_bytes(PyObject *module, PyObject *args)
 {
     Py_ssize_t size;
@@ -46,7 +47,7 @@ PyObject *new_bytes(PyObject *module, PyObject *args)
     return NULL;
 }
 
-/* (buffer): it is new, and all of it will be written. */
+/* (buffer): new memory, all of which will be written. */
 PyObject *prepare(PyObject *module, PyObject *args)
 {
     Py_buffer buffer;
@@ -57,7 +58,7 @@ PyObject *prepare(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Memory(address, size, readonly, owner): what owner keeps alive. */
+/* Memory(address, size, readonly, owner): a range of memory that owner keeps alive. */
 typedef struct memory_object {
     PyObject_HEAD void *address;
     Py_ssize_t size;
@@ -175,8 +176,7 @@ static const char *dl_dtype_name(const dl_tensor *t)
     return NULL;
 }
 
-/* Bytes of a tensor in memory that the CPU reads, in the order of its elements without gaps; -1 and
- * an exception for any other. */
+/* Size in bytes of a contiguous tensor in memory of the CPU; -1 and an exception for any other. */
 static int measure_dl(const dl_tensor *t, uint64_t shape[LMC_MAX_RANK], uint64_t *size)
 {
     uint64_t n = t->bits / 8u;
@@ -210,7 +210,7 @@ static int measure_dl(const dl_tensor *t, uint64_t shape[LMC_MAX_RANK], uint64_t
     return 0;
 }
 
-/* (capsule) -> (Memory, dtype, shape). The capsule is used up, as the protocol wants it. */
+/* (capsule) -> (Memory, dtype, shape). The capsule is consumed, as the protocol says. */
 PyObject *from_dlpack(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);

@@ -3,7 +3,7 @@
  */
 #include "common.h"
 
-/* (callable): what makes exceptions, see lmc_codec._errors. */
+/* (callable): it makes exceptions, see lmc_codec._errors. */
 static PyObject *set_make_error(PyObject *module, PyObject *callable)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);
@@ -14,7 +14,8 @@ static PyObject *set_make_error(PyObject *module, PyObject *callable)
     Py_RETURN_NONE;
 }
 
-/* -> {"BF16": (16, 15), ...}: bits of an element, and its number, in which safetensors sorts. */
+/* -> {"BF16": (16, 15), ...}: bits of an element, and the dtype's number, by which safetensors
+ * sorts. */
 static PyObject *dtypes(PyObject *module, PyObject *unused)
 {
     PyObject *const result = PyDict_New();
@@ -50,7 +51,7 @@ static PyObject *parse_header(PyObject *module, PyObject *args)
                          (unsigned long long)info.features, (int)info.format_minor);
 }
 
-/* (buffer, buffer) -> bool */
+/* (buffer, buffer) -> 0: no, 1: they overlap, 2: they are the same */
 static PyObject *overlaps(PyObject *module, PyObject *args)
 {
     Py_buffer a, b;

@@ -1,4 +1,4 @@
-/* policy.c - Policy: rules of what may be quantised, as the command has them (formats/)
+/* policy.c - Policy: rules that say what may be quantised, with the command's parser (formats/)
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -52,7 +52,7 @@ static PyObject *policy_is_lossy(PyObject *self, PyObject *unused)
     return PyBool_FromLong(is_lossy(&((policy_object *)self)->policy));
 }
 
-/* The text without the word at `at`, and what stands behind it: one for both moments. */
+/* The text without the word at `at`, then `behind`: a key that is equal for both moments. */
 static PyObject *make_pair(const char *text, const char *at, size_t word_size, const char *behind)
 {
     const size_t size = strlen(text) + strlen(behind) + 3;
@@ -66,8 +66,8 @@ static PyObject *make_pair(const char *text, const char *at, size_t word_size, c
     return result;
 }
 
-/* (path, name, dtype) -> (role, what both moments of a pair are called, it is a moment only if both
- * are there) */
+/* (path, name, dtype) -> (role, key of the pair of moments, whether it is a moment only if both
+ * exist) */
 static PyObject *policy_find_meaning(PyObject *self, PyObject *args)
 {
     PyObject *path, *name, *path_bytes, *name_bytes, *pair, *result = NULL;
@@ -104,7 +104,7 @@ static int parse_role_name(enum role *role, const char *name)
     return -1;
 }
 
-/* (role, path, name, dtype, shape, size) -> (number of the rule, or -1; why it does nothing, or
+/* (role, path, name, dtype, shape, size) -> (number of the rule or -1, why it does nothing or
  * None) */
 static PyObject *policy_find_rule(PyObject *self, PyObject *args)
 {
@@ -140,8 +140,8 @@ static PyObject *policy_find_rule(PyObject *self, PyObject *args)
     return result;
 }
 
-/* (number of the rule, role, dtype, shape, has_second) -> (role, bits, measure, bound, group) of
- * Quantizer, and whether it has a use for the second moment that is there */
+/* (number of the rule, role, dtype, shape, has_second) -> (role, bits, measure, bound, group) for
+ * Quantizer, and whether it uses the second moment */
 static PyObject *policy_quantizer_options(PyObject *self, PyObject *args)
 {
     const struct policy *const p = &((policy_object *)self)->policy;

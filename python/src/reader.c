@@ -11,7 +11,7 @@ lmc_reader *reader_of(PyObject *reader)
 
 PyObject *reader_where(PyObject *reader) { return ((const reader_object *)reader)->where; }
 
-/* -- bases, chains of them -- */
+/* -- chains of bases -- */
 
 static int is_reader(module_state *state, PyObject *object)
 {
@@ -28,8 +28,9 @@ static uint64_t next_serial(void)
 #endif
 }
 
-/* The newest reader of two chains, which leaves what is below it: each chain goes from the newest
- * to the oldest, for a base is older than what uses it, and from where two meet they are one. */
+/* Returns the newest reader of two chains, and advances over it. In each chain readers become
+ * older, because a base is older than its users. If both chains have a reader, they are equal from
+ * there on. */
 static reader_object *take_newest(module_state *state, PyObject **a, PyObject **b)
 {
     reader_object *const x = is_reader(state, *a) ? (reader_object *)*a : NULL;
@@ -41,7 +42,7 @@ static reader_object *take_newest(module_state *state, PyObject **a, PyObject **
     return r;
 }
 
-/* All threads lock in the order of age, so no two wait for each other. */
+/* All threads lock from new to old, so there is no deadlock. */
 int lock_chains(module_state *state, PyObject *a, PyObject *b, call *c)
 {
     reader_object *const r = take_newest(state, &a, &b);
@@ -96,10 +97,10 @@ static int open_reader(reader_object *r, module_state *state, uint64_t max_index
     options.max_total_size = max_total_size;
     options.parallel = pool_parallel(&r->pool);
     options.base = has_base ? &r->own_base.base : NULL;
-    /* the library does not see that a named base is a reader, and is told: what a chain may cost is
-     * bounded as a whole. All of the chain is locked when one of it is used, as a lender needs. */
+    /* The library cannot see that a named base is a reader, but bounds the work of the whole chain:
+     * the lender tells it. A lender must not be used meanwhile: the whole chain is locked. */
     if (has_base && is_reader(state, r->base)) options.lender = reader_of(r->base);
-    options.parallel_reads = !r->source.read; /* a callable is one thread's, with the GIL */
+    options.parallel_reads = !r->source.read; /* only one thread calls a callable, with the GIL */
     r->callbacks.read_at = source_read_at;
     r->callbacks.user = &r->source;
     r->callbacks.size = r->source.size;
@@ -139,12 +140,12 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (open_reader(r, state, max_index, max_total) < 0) goto fail;
     return (PyObject *)r;
 fail:
-    r->source.fd = -1; /* still the caller's */
+    r->source.fd = -1; /* the caller still owns it */
     Py_DECREF(r);
     return NULL;
 }
 
-/* What a call has left half changed in the child of a fork is not touched, and stays. */
+/* In a forked child, a reader that a call has left half changed is not freed. */
 static void free_reader(reader_object *r)
 {
     if (!lock_is_lost(&r->lock)) lmc_reader_free(r->reader);
@@ -165,7 +166,7 @@ static int reader_traverse(PyObject *self, visitproc visit, void *arg)
 
 static int reader_clear(PyObject *self)
 {
-    (void)self; /* what a callable refers to is freed with the reader, not before */
+    (void)self; /* a callable is freed with the reader, not before */
     return 0;
 }
 
@@ -197,7 +198,7 @@ static PyObject *reader_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* -- what is in it; none of this uses the lock but for being open -- */
+/* -- files and tensors; the lock is needed only to keep the reader open -- */
 
 /* Holds the lock for what reads the tables; NULL and an exception if it is closed. */
 lmc_reader *begin_use(reader_object *r)
@@ -226,7 +227,7 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
     lmc_snapshot_info info;
     enum lmc_status status;
     const lmc_file *file;
-    uint64_t total = 0; /* opening has seen to it that it fits */
+    uint64_t total = 0; /* opening has checked that it fits */
     size_t i;
     (void)unused;
     if (!reader) return NULL;
@@ -387,7 +388,7 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
 
 /* -- reading -- */
 
-/* A call that reads from the file; NULL and an exception if that is closed. */
+/* Begins a call that reads from the file; NULL and an exception if it is closed. */
 lmc_reader *begin_reading(reader_object *r, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)r));
@@ -401,8 +402,7 @@ lmc_reader *begin_reading(reader_object *r, call *c)
     return NULL;
 }
 
-/* With the fingerprint of the base, and what it was called when the delta was made, if that is
- * said.
+/* The message has the fingerprint of the base, and its name when the delta was made, if known.
  */
 static PyObject *raise_missing_base(reader_object *r, PyObject *what)
 {
@@ -445,7 +445,7 @@ PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObjec
                                                               : result;
 }
 
-/* -> (first byte in the LMC file, bytes) of the blocks that hold a range */
+/* -> (first byte in the LMC file, size) of the blocks that have a range */
 static PyObject *reader_encoded_range(PyObject *self, PyObject *args)
 {
     unsigned long long offset, size;
@@ -475,10 +475,10 @@ typedef struct box {
     uint64_t offset; /* of the tensor in its file */
 } box;
 
-/* What lies side by side: spans of the inner dimensions that are wanted whole, and one more. */
+/* Walks over the contiguous spans of a box: the inner dimensions that are whole, and one more. */
 typedef struct box_walk {
     uint64_t step[LMC_MAX_RANK], index[LMC_MAX_RANK];
-    unsigned n_outer; /* dimensions that are walked */
+    unsigned n_outer; /* dimensions over which it walks */
     uint64_t span;    /* bytes */
     int is_end;
 } box_walk;
@@ -520,13 +520,12 @@ static void walk_on(box_walk *w, const box *b)
     w->is_end = 1;
 }
 
-/* Gaps below a block's size are read with what is around them: their block is decoded anyway. So
- * are larger groups than this not: they would be memory. */
+/* Spans with gaps smaller than a block are read at once, because the block is decoded anyway.
+ * MAX_GROUP limits the memory of such a group. */
 #define MAX_GAP ((uint64_t)1 << 17)
 #define MAX_GROUP ((uint64_t)32 << 20)
 
-/* The tensor that is just these bytes, or NULL. They are in the order of their offsets; where they
- * are not, it is not found, and not compared. */
+/* The tensor that is exactly these bytes, or NULL. Tensors are sorted by offset. */
 static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t offset,
                                     uint64_t size)
 {
@@ -542,7 +541,7 @@ static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t 
     return NULL;
 }
 
-/* All of a tensor by its name: then the library compares its fingerprint. */
+/* If the range is a whole tensor, the library checks its fingerprint. */
 enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                           size_t size)
 {
@@ -551,7 +550,7 @@ enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, ui
              : lmc_reader_read_file(reader, number, offset, dst, size);
 }
 
-/* Spans to dst, one behind the other. Those that lie near each other are read at once. */
+/* Reads spans to dst, one after another. Near spans are read at once. */
 static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b, uint8_t *dst)
 {
     enum lmc_status status = LMC_OK;
@@ -613,7 +612,7 @@ static PyObject *reader_read(PyObject *self, PyObject *args)
     return result;
 }
 
-/* -> [(file number, tensor)] of its base; none, where it has none at hand. */
+/* -> [(file number, tensor)] of its base; empty without a base. */
 static PyObject *reader_base_tensors(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;
@@ -652,7 +651,7 @@ static PyObject *reader_read_base(PyObject *self, PyObject *args)
     return result;
 }
 
-/* The box lies in the shape, fills out exactly, and nothing overflows. */
+/* Checks that the box is within the shape, and has exactly out_size bytes, without overflow. */
 static int check_box(const box *b, unsigned start_rank, unsigned count_rank, Py_ssize_t out_size)
 {
     uint64_t n = b->width, all = b->width;
@@ -694,8 +693,8 @@ static PyObject *reader_read_box(PyObject *self, PyObject *args)
     return result;
 }
 
-/* The SHA-256 that the snapshot says of itself (is_whole), of a tensor, or (tensor < 0) of the rest
- * of a file. */
+/* The stored SHA-256 of the snapshot (is_whole), of a tensor, or (tensor < 0) of the rest of a
+ * file. */
 static enum lmc_status read_hash(lmc_reader *reader, int is_whole, Py_ssize_t number,
                                  Py_ssize_t tensor, uint8_t hash[32])
 {
@@ -745,7 +744,7 @@ static PyObject *reader_snapshot_hash(PyObject *self, PyObject *unused)
 typedef struct whole_stream {
     reader_object *reader;
     uint64_t position;
-    lmc_base itself; /* what predicts other parts of it is decoded once more: nothing is kept */
+    lmc_base itself; /* own predictions are decoded again, because no output is kept */
 } whole_stream;
 
 static enum lmc_status read_whole(void *user, void *dst, size_t size, size_t *got)
@@ -767,8 +766,8 @@ static enum lmc_status read_again(void *user, size_t file_number, uint64_t offse
     return itself->read(itself->user, file_number, offset, dst, size);
 }
 
-/* -> whether all of it is known to be right. False: it is a delta without its base, and its
- * payloads are. */
+/* -> whether all content was checked. False: it is a delta without its base, and only payloads were
+ * checked. */
 static PyObject *reader_verify(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;

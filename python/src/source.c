@@ -1,4 +1,4 @@
-/* source.c - where files are read from: descriptors, memory, Python
+/* source.c - sources of files: descriptors, memory, callables of Python
  * SPDX-License-Identifier: MIT
  */
 #define _FILE_OFFSET_BITS 64
@@ -15,7 +15,7 @@
 #include <errno.h>
 
 #ifdef _WIN32
-/* Bytes read, 0 at the end, -1 for an error. An offset of its own leaves the descriptor's alone. */
+/* Bytes read, 0 at the end, -1 for an error. Does not use the descriptor's position. */
 static long long read_some(int fd, void *dst, size_t size, uint64_t offset)
 {
     OVERLAPPED at;
@@ -85,7 +85,7 @@ void source_free(file_source *s)
     s->fd = -1;
 }
 
-/* Workers that find it at once say the same. */
+/* Several workers may set this; all set the same values. */
 static enum lmc_status note_end(file_source *s)
 {
     const long long size = find_size(s->fd);
@@ -112,8 +112,8 @@ static enum lmc_status read_fd(file_source *s, uint64_t offset, uint8_t *dst, si
     return LMC_OK;
 }
 
-/* The callable gives bytes, which are copied: memory of the library that it could keep would be
- * written to later. */
+/* The callable returns bytes, which are copied. It gets no memory of the library, because it could
+ * keep it, and the library would write to it later. */
 static enum lmc_status read_python(file_source *s, uint64_t offset, void *dst, size_t size)
 {
     const PyGILState_STATE gil = PyGILState_Ensure();

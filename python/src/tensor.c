@@ -1,4 +1,4 @@
-/* tensor.c - arguments that describe tensors; tensors without a header
+/* tensor.c - arguments that describe tensors; tensors without a file
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -89,7 +89,7 @@ int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape
     shown = make_printable(name);
     if (shown)
         PyErr_Format(PyExc_ValueError, "tensor '%U': %llu bytes are not what its shape and %s make",
-                     shown, (unsigned long long)size, dtype); /* a dtype that the library knows */
+                     shown, (unsigned long long)size, dtype); /* the dtype is a known one */
     Py_XDECREF(shown);
     return -1;
 }
@@ -100,7 +100,7 @@ int is_overlap(const void *a, size_t a_size, const void *b, size_t b_size)
     return a_size && b_size && x < y + b_size && y < x + a_size;
 }
 
-/* -- tensors without a header (layer 2 of lmc.h) -- */
+/* -- tensors without a file (layer 2 of lmc.h) -- */
 
 typedef struct coding {
     lmc_tensor_options options;
@@ -133,8 +133,8 @@ static int begin_coding(coding *x, PyObject *data, PyObject *base, PyObject *out
     return -1;
 }
 
-/* (data, dtype, base, out, level, threads, log2_block) -> bytearray; or the number of bytes, with
- * out */
+/* (data, dtype, base, out, level, threads, log2_block) -> bytearray; with out, the number of
+ * bytes */
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "dtype", "base", "out", "level", "threads", "log2_block", NULL};
@@ -192,9 +192,9 @@ end:
     return result;
 }
 
-/* The bytes that the blocks at data decode to, as far as their headers are right. The options say
- * from now on that a worker has room for the largest of them: bytes take more than as many bytes of
- * wider elements. */
+/* *total: decoded bytes of the blocks at data, up to the first wrong header. Sets log2_block so
+ * that a worker has room for the largest block: as if its elements were bytes, which takes the
+ * most. */
 static enum lmc_status measure(const Py_buffer *data, lmc_tensor_options *options, uint64_t *total)
 {
     enum lmc_status status = LMC_OK;
@@ -215,8 +215,8 @@ static enum lmc_status measure(const Py_buffer *data, lmc_tensor_options *option
     return status;
 }
 
-/* (data, out, base, offset, total_size, threads): out gets its size of bytes of the tensor from
- * offset on. A whole tensor may be decoded over its base. */
+/* (data, out, base, offset, total_size, threads): fills out with bytes of the tensor from offset
+ * on. A whole tensor may be decoded over its base. */
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "out", "base", "offset", "total_size", "threads", NULL};
@@ -245,7 +245,7 @@ PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs)
     call_begin(&c, NULL);
     {
         enum lmc_status status;
-        (void)measure(&x.data, &x.options, &found); /* a header that is wrong is found again */
+        (void)measure(&x.data, &x.options, &found); /* decoding finds a wrong header again */
         status =
             lmc_tensor_decode_range(x.out.buf, (size_t)x.out.len, x.data.buf, (size_t)x.data.len,
                                     (uint64_t)offset, (uint64_t)total, &x.options, NULL, 0);
@@ -256,7 +256,7 @@ end:
     return result;
 }
 
-/* (data) -> the bytes that its blocks decode to */
+/* (data) -> decoded bytes of its blocks */
 PyObject *tensor_size(PyObject *module, PyObject *args)
 {
     lmc_tensor_options options = LMC_DEFAULTS;
@@ -271,8 +271,8 @@ PyObject *tensor_size(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLongLong(total);
 }
 
-/* What lmc_changes_add finds, which is put where `changes` says; is_wide: its numbers, which begin
- * at first, get 8 bytes each, in place. */
+/* Calls lmc_changes_add for elements that are numbered from `first` on. is_wide: widens the indices
+ * to 8 bytes each, in place. */
 static void number_changes(enum lmc_status *status, lmc_changes *changes, const Py_buffer *now,
                            const Py_buffer *before, unsigned width, uint64_t first, int is_wide,
                            size_t *n_compared)
@@ -281,7 +281,9 @@ static void number_changes(enum lmc_status *status, lmc_changes *changes, const 
     size_t i;
     *status = lmc_changes_add(changes, now->buf, before->buf, (size_t)now->len / width, width,
                               is_wide ? 0 : (uint32_t)first, n_compared);
-    for (i = changes->n; is_wide && i-- > 0;) { /* the last first: none is overwritten */
+    for (i = changes->n;
+         is_wide &&
+         i-- > 0;) { /* from the last to the first, so none is overwritten before it is read */
         uint32_t number;
         int64_t index;
         memcpy(&number, at + 4 * i, 4);
@@ -290,9 +292,9 @@ static void number_changes(enum lmc_status *status, lmc_changes *changes, const 
     }
 }
 
-/* (now, before, width, first, indices, is_wide, values, n) -> (n_compared, n): the numbers of
- * elements that differ, of 4 bytes or (is_wide) 8, and what they are now, behind n others. Less
- * than all is compared where there is no room. */
+/* (now, before, width, first, indices, is_wide, values, n) -> (n_compared, n): appends the indices
+ * of elements that differ, of 4 or (is_wide) 8 bytes, and their new values, after n others. Ends
+ * early if there is no room. */
 PyObject *add_changes(PyObject *module, PyObject *args)
 {
     lmc_changes changes;

@@ -1,8 +1,9 @@
-/* views.c - tensors of torch.save() in a snapshot, as PyTorch has them
+/* views.c - tensors of torch.save() in a snapshot, as PyTorch sees them
  * SPDX-License-Identifier: MIT
  *
- * The index of an LMC file has their bytes in the order of memory, and each of them once. What is
- * transposed, tied to another or a part of one stands in the file's pickle, which formats/ reads.
+ * The index of an LMC file lists their bytes in the order of memory, and each byte once. Whether a
+ * tensor is transposed, tied to another, or a part of one is in the file's pickle. formats/ parses
+ * it.
  */
 #include "reader.h"
 
@@ -10,11 +11,11 @@
 #include "formats/container.h"
 #include "formats/torch.h"
 
-/* -- what the files say -- */
+/* -- reading the files -- */
 
-/* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
- * unless its directory is listed as one. Of files without tensors only names can tell. A .distcp
- * file is a row of such archives. */
+/* A file of torch.save() ends with the directory of a ZIP archive, so its last bytes are no tensor,
+ * unless the directory is listed as a tensor. For files without tensors only the name tells. A
+ * .distcp file is several such archives. */
 static int may_be_archive(const lmc_file *f)
 {
     size_t i;
@@ -43,13 +44,13 @@ PyObject *reader_archives(PyObject *self, PyObject *unused)
     return end_use(r, list);
 }
 
-/* A file of the snapshot, as formats/ reads it. */
+/* A file of the snapshot, for the parsers in formats/. */
 typedef struct inside {
     reader_object *reader;
     lmc_base content;
     const lmc_file *file;
     size_t number;
-    enum lmc_status status; /* of what could not be read */
+    enum lmc_status status; /* the first error of reading */
 } inside;
 
 static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
@@ -60,8 +61,8 @@ static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
     return in->status != LMC_OK;
 }
 
-/* The .metadata beside a file; NULL: there is none, or it is not understood. What all files of a
- * checkpoint ask for is kept. */
+/* The .metadata in the directory of a file; NULL: there is none, or it cannot be parsed. It is
+ * kept, because all files of a checkpoint need it. */
 static const struct dcp *find_metadata(inside *in, uint64_t weight)
 {
     reader_object *const r = in->reader;
@@ -99,7 +100,7 @@ void free_views(reader_object *r)
     r->metadata = 0;
 }
 
-/* Without the GIL. OTHER: it is no file of torch.save(). */
+/* Without the GIL. CONTAINER_OTHER: it is no file of torch.save(). */
 static enum container_result find_views(inside *in, struct container *c)
 {
     reader_object *const r = in->reader;
@@ -116,7 +117,8 @@ static enum container_result find_views(inside *in, struct container *c)
         !container_wants_view(head, sizeof head, in->file->path))
         return CONTAINER_OTHER;
     v.size = in->file->size;
-    v.weight = info.has_base ? v.size : r->source.size; /* a delta is small, and its base is not */
+    v.weight =
+        info.has_base ? v.size : r->source.size; /* a delta may be much smaller than its tensors */
     v.read = read_inside;
     v.user = in;
     if (container_is_distcp(in->file->path)) d = find_metadata(in, v.weight);
@@ -132,8 +134,8 @@ static enum container_result find_views(inside *in, struct container *c)
                             "allows");
 }
 
-/* As the command has it: what is listed may be transposed, and is not given as it is. What is not
- * listed was not understood then, either. */
+/* As the command does: listed tensors may be transposed, so they are refused. If no tensor is
+ * listed, nothing could be parsed before, either, and there is no error. */
 static PyObject *refuse_file(const inside *in, const char *why)
 {
     const lmc_file *const f = in->file;
@@ -152,7 +154,7 @@ static PyObject *refuse_file(const inside *in, const char *why)
     return NULL;
 }
 
-/* The listed tensor that a byte is in, or NULL. */
+/* The listed tensor that has that byte, or NULL. */
 static const lmc_tensor *find_listed(const lmc_file *f, uint64_t offset)
 {
     size_t low = 0, high = f->n_tensors;
@@ -165,8 +167,8 @@ static const lmc_tensor *find_listed(const lmc_file *f, uint64_t offset)
     return &f->tensors[low - 1];
 }
 
-/* What make_tensor() has, without a fingerprint; (strides or None, bytes from the first to the last
- * element, flags); whether others have the name */
+/* -> (as make_tensor(), without a fingerprint; (strides or None, bytes from the first to the last
+ * element, flags); whether several tensors have this name) */
 static PyObject *make_view(const lmc_file *f, const struct container_view *v)
 {
     uint64_t n = 1, extent = 1;
@@ -186,7 +188,7 @@ static PyObject *make_view(const lmc_file *f, const struct container_view *v)
         (unsigned long long)(n ? extent * (v->bits / 8) : 0), v->flags, v->is_ambiguous);
 }
 
-/* (file number) -> the tensors that the index does not list as they are */
+/* (file number) -> the tensors that the index does not list as PyTorch sees them */
 PyObject *reader_views(PyObject *self, PyObject *args)
 {
     reader_object *const r = (reader_object *)self;
@@ -221,7 +223,7 @@ PyObject *reader_views(PyObject *self, PyObject *args)
     return list;
 }
 
-/* (what PyTorch calls a dtype, or a storage of it) -> a name, or None */
+/* (PyTorch's name of a dtype or of its storage) -> LMC's name, or None */
 PyObject *torch_dtype(PyObject *module, PyObject *args)
 {
     const char *global;
@@ -231,7 +233,7 @@ PyObject *torch_dtype(PyObject *module, PyObject *args)
                : NULL;
 }
 
-/* (bytes of a name) -> the end of it by which programs know a format of others: ".pt", "" */
+/* (bytes of a name) -> its suffix, if it is that of a known format: ".pt"; else "" */
 PyObject *suffix(PyObject *module, PyObject *args)
 {
     const char *name;
@@ -240,10 +242,10 @@ PyObject *suffix(PyObject *module, PyObject *args)
                                                      : NULL;
 }
 
-/* -- their elements -- */
+/* -- elements of views -- */
 
-/* Whether so many bytes hold all from the first to the last of the elements, of which no extent is
- * 0, and out_size bytes these elements alone; the width is what that gives. */
+/* Sets the width of an element so that all elements take out_size bytes. Returns whether a span of
+ * `size` bytes has them all. No count is 0. */
 static int lies_within(struct gathering *g, uint64_t size, uint64_t out_size)
 {
     uint64_t n = 1, last = 0;
@@ -257,8 +259,8 @@ static int lies_within(struct gathering *g, uint64_t size, uint64_t out_size)
     return g->width && n * g->width == out_size && last < size / g->width;
 }
 
-/* (span, out, shape, strides): all elements, which fill out, in the order of the shape; span is
- * from the first to the last of them. */
+/* (span, out, shape, strides): copies all elements to out, in the order of the shape. span: the
+ * bytes from the first to the last element. */
 PyObject *gather(PyObject *module, PyObject *args)
 {
     uint64_t counts[LMC_MAX_RANK], strides[LMC_MAX_RANK];
@@ -289,8 +291,8 @@ PyObject *gather(PyObject *module, PyObject *args)
     return is_right ? Py_BuildValue("") : NULL;
 }
 
-/* (elements, dtype, flags): conjugates and negates them; of "" or any elements, whether that is
- * known of the dtype. */
+/* (elements, dtype, flags): conjugates and negates them, if this is known for the dtype. Returns
+ * whether it is; elements may be empty. */
 PyObject *resolve(PyObject *module, PyObject *args)
 {
     const char *dtype;

@@ -1,4 +1,4 @@
-/* writer.c - Writer: makes an LMC file
+/* writer.c - Writer: writes an LMC file
  * SPDX-License-Identifier: MIT
  */
 #include "common.h"
@@ -10,20 +10,20 @@
 #include <unistd.h>
 #endif
 
-/* Where the file goes:
+/* The output:
  *
  *     fd        the library's workers write to the descriptor
  *     bytes     a bytearray of the caller's capacity, which finish() shortens
  *     buffer    the caller's memory
- *     callable  what workers write is kept until the next step, and handed over by the thread that
- *               called: so Python runs in no thread but its own */
+ *     callable  bytes of workers are kept until the next step; then the calling thread passes them
+ *               on, so that Python code runs only in this thread */
 typedef struct sink {
     int fd;
     PyObject *write, *bytes;
     Py_buffer buffer;
-    uint8_t *data; /* of bytes and buffer; what is kept for the callable */
+    uint8_t *data; /* of bytes and buffer; or the bytes kept for the callable */
     size_t size, cap;
-    PyThread_type_lock lock; /* of what is kept */
+    PyThread_type_lock lock; /* for the kept bytes */
 } sink;
 
 typedef struct writer_object {
@@ -31,16 +31,16 @@ typedef struct writer_object {
     sink sink;
     named_base own_base;
     PyObject *base, *progress, *read_back, *where;
-    PyObject *input;     /* the reader that the call at hand copies from, borrowed; or NULL */
+    PyObject *input;     /* the reader from which the current call copies, borrowed; or NULL */
     PyObject *kept;      /* a list: quantizers, which must outlive the writer */
-    lmc_tensor *tensors; /* of the file at hand, with what they point to */
+    lmc_tensor *tensors; /* of the current file, with the objects to which they point */
     uint64_t *shapes;
     lmc_twin *twins;
     thread_pool pool;
     object_lock lock;
     call *call;
     long pid;                /* the process that made it */
-    volatile int is_aborted; /* set without the lock: nothing reaches the sink from then on */
+    volatile int is_aborted; /* set without the lock: then the sink gets nothing more */
 } writer_object;
 
 static int raise_forked(const writer_object *w)
@@ -50,8 +50,8 @@ static int raise_forked(const writer_object *w)
     return -1;
 }
 
-/* With or without the GIL, and after each callback: it may have aborted the writer, or have forked
- * and returned in the child, where the descriptor is the parent's. */
+/* Call this after each callback, with or without the GIL. The callback may have aborted the writer,
+ * or have forked and returned in the child, where the file belongs to the parent. */
 static enum lmc_status may_go_on(writer_object *w)
 {
     PyGILState_STATE gil;
@@ -122,7 +122,7 @@ static enum lmc_status sink_write(void *user, const void *data, size_t size)
     return LMC_OK;
 }
 
-/* With the GIL: what was kept goes to the callable. */
+/* With the GIL: passes the kept bytes to the callable. */
 static enum lmc_status hand_over(writer_object *w)
 {
     sink *const s = &w->sink;
@@ -197,7 +197,7 @@ static void sink_free(sink *s, int is_lost)
 
 /* -- steps: each call of the library -- */
 
-/* input: a reader to copy from, or NULL. The writer's lock is before those of readers. */
+/* input: a reader to copy from, or NULL. The writer's lock is taken before those of readers. */
 static int begin_step_of(writer_object *w, PyObject *input, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)w));
@@ -220,7 +220,7 @@ static int begin_step_of(writer_object *w, PyObject *input, call *c)
 
 static int begin_step(writer_object *w, call *c) { return begin_step_of(w, NULL, c); }
 
-/* where: what an error happened to */
+/* where: the file that an error names */
 static PyObject *end_step_at(writer_object *w, call *c, enum lmc_status status, PyObject *where,
                              PyObject *what)
 {
@@ -361,7 +361,7 @@ static int writer_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Callables are not called any more once nothing but a cycle refers to the writer. */
+/* If only a cycle refers to the writer, its callables are not called any more. */
 static int writer_clear(PyObject *self)
 {
     writer_object *const w = (writer_object *)self;
@@ -375,7 +375,7 @@ static void writer_dealloc(PyObject *self)
     PyTypeObject *const type = Py_TYPE(self);
     int is_lost;
     PyObject_GC_UnTrack(self);
-    is_lost = lock_is_lost(&w->lock); /* half changed, in the child of a fork: it stays */
+    is_lost = lock_is_lost(&w->lock); /* half changed, in a forked child: it is not freed */
     if (!is_lost) lmc_writer_free(w->writer);
     pool_free(&w->pool);
     free_tensors(w);
@@ -454,7 +454,7 @@ static int take_tensors(writer_object *w, PyObject *tuples)
     return 0;
 }
 
-/* mode and mtime: -1 where there is none; mtime in nanoseconds. */
+/* mode: -1 if there is none; mtime: nanoseconds, or None. */
 static void set_attributes(lmc_file *file, long mode, PyObject *mtime)
 {
     if (mode >= 0) {
@@ -550,7 +550,7 @@ static PyObject *writer_add_metadata(PyObject *self, PyObject *args)
     return result;
 }
 
-/* Whether an error of copying is the reader's, and not the writer's or that of its base. */
+/* Whether an error of copying comes from the reader, not from the writer or its base. */
 static int is_of_input(const writer_object *w, enum lmc_status status)
 {
     return (status == LMC_ERR_READ || status >= LMC_ERR_NOT_LMC) &&
@@ -581,8 +581,8 @@ static PyObject *writer_copy_file(PyObject *self, PyObject *args)
     return result;
 }
 
-/* -> bytearray (or the number of bytes), fingerprint. What a bytearray had beyond its end was never
- * written to, so the system gives no memory for it. */
+/* -> (bytearray or the number of bytes, fingerprint). The bytearray is shortened; the rest was
+ * never written, so the system has allocated no memory for it. */
 static PyObject *writer_finish(PyObject *self, PyObject *unused)
 {
     writer_object *const w = (writer_object *)self;
@@ -614,7 +614,8 @@ static PyObject *writer_finish(PyObject *self, PyObject *unused)
         PyBytes_FromStringAndSize((const char *)info.fingerprint, LMC_FINGERPRINT_SIZE));
 }
 
-/* From any thread, and from a callback: what is under way ends with LMC_ERR_CANCELLED. */
+/* May be called by any thread and any callback. The current call then ends with
+ * LMC_ERR_CANCELLED. */
 static PyObject *writer_abort(PyObject *self, PyObject *unused)
 {
     (void)unused;

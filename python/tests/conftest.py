@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def weights():
-    """Like weights: bf16, 700 x 300."""
+    """An array like weights: bf16, 700 x 300."""
     return (np.random.default_rng(1).standard_normal((700, 300)) * 0.02).astype(ml_dtypes.bfloat16)
 
 
@@ -17,6 +17,6 @@ def rng():
 
 
 def same(a, b):
-    """Bit for bit, dtype and shape as well."""
+    """Whether both are equal bit for bit, with equal dtype and shape."""
     a, b = np.asarray(a), np.asarray(b)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()

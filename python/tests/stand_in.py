@@ -1,5 +1,5 @@
-"""decode="gpu" without a GPU: stand-ins for the driver and NVRTC run the kernels on the CPU (tests/gpu/fake_cuda.cpp), and tensors
-on the CPU are lent to them as device memory. For tests, examples of pages, and bench/gpu.py --dry; not for anything else."""
+"""decode="gpu" without a GPU: replacements of the driver and NVRTC run the kernels on the CPU (tests/gpu/fake_cuda.cpp),
+and use tensors on the CPU as device memory. Only for tests, examples of pages, and bench/gpu.py --dry."""
 
 import ctypes
 import types
@@ -14,8 +14,8 @@ CPU = torch.device("cpu")
 
 
 def install(set_attribute=setattr):
-    """From now on device="cuda" is the stand-in. Returns .lend(tensors): clones, in device memory; .lent: bytes by address."""
-    driver, nvrtc = (ctypes.CDLL(str(path)) for path in LIBRARIES)  # found again by their names
+    """Makes device="cuda" this replacement. Returns .lend(tensors): clones in device memory; .lent: bytes by address."""
+    driver, nvrtc = (ctypes.CDLL(str(path)) for path in LIBRARIES)  # the package gets the same libraries by their names
     driver.fake_cuda_adopt.argtypes = ctypes.c_void_p, ctypes.c_size_t
     for library in driver, nvrtc:
         library.fake_cuda_count.restype = library.fake_cuda_live.restype = ctypes.c_long

@@ -1,5 +1,5 @@
-"""What goes wrong is said with its cause: which file, which argument, what to do. And what others may do meanwhile: fork, change the
-directory, kill a writer."""
+"""Errors name their cause: which file, which argument, what to do. Also tests what may happen meanwhile: a fork, another
+working directory, a killed writer."""
 
 import gc
 import io
@@ -79,7 +79,7 @@ def test_readers_that_share_a_base(place):
     write("c.lmc", Z, base=b)
     write("d.lmc", Z, base=a)
     wanted = [(b, Y), (lmc.open("c.lmc", base=b, threads=2), Z), (lmc.open("d.lmc", base=a), Z), (a, X)]
-    b.close()  # its users go on
+    b.close()  # its users still work
     wrong = []
 
     def read(r, array):
@@ -122,7 +122,7 @@ def test_wrong_bases_and_limits(place):
     with pytest.raises(lmc.WrongBaseError, match="is of .* the base given is"):
         lmc.decompress(lmc.compress(X, Y), Z)
     size = sum(x.size for x in lmc.open("a.lmc").files)
-    gc.collect()  # what earlier errors hold
+    gc.collect()  # frees what earlier errors hold
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(lmc.LimitError, match=f"^a.lmc.*max_total_size is 100, and its files have {size} bytes"):
         lmc.open("a.lmc", max_total_size=100)
@@ -140,7 +140,7 @@ def test_wrong_bases_and_limits(place):
 
 @pytest.mark.parametrize("kind", [lmc.LimitError, lmc.WrongBaseError])
 def test_what_is_refused_is_looked_at_once(place, monkeypatch, kind):
-    """To say more of it must neither cost what was refused, nor end in another error."""
+    """A better message must not do the work that was refused, nor end in another error."""
     write("a.lmc")
     write("b.lmc", Y, base="a.lmc")
     refuse = (
@@ -390,7 +390,7 @@ def test_new_files(place, monkeypatch, way):
 
 
 def test_many_writers_at_once(place):
-    """Of the same name, and of names that begin alike: each file is whole when its writer says so."""
+    """Writers of the same name, and of names with the same beginning: each file is complete when its writer says so."""
     script = """
 import sys, lmc_codec
 for i in range(60):
@@ -424,11 +424,11 @@ class Waiting(io.BytesIO):
 
 
 def in_child(*calls):
-    """What they raise, in a child that is forked now."""
+    """The exceptions that they raise in a forked child."""
     r, w = os.pipe()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)  # rather killed than waiting for ever
+        signal.alarm(20)  # killed, if it would wait forever
         said = []
         for call in calls:
             try:

@@ -1,4 +1,4 @@
-"""base="auto": chains of deltas, found beside them by fingerprint, whoever wrote them."""
+"""base="auto": the bases of a chain of deltas are found in its directory by fingerprint, whichever program wrote them."""
 
 import os
 import pickle
@@ -34,7 +34,7 @@ def steps(n):
 
 @pytest.fixture
 def chain(tmp_path, monkeypatch):
-    """w0.lmc to w4.lmc, and what they hold."""
+    """Makes w0.lmc to w4.lmc; returns their content."""
     monkeypatch.chdir(tmp_path)
     return make(5)
 
@@ -58,10 +58,10 @@ def test_of_20(tmp_path, monkeypatch):
     made = make(21)
     check("w20.lmc", made[20])
     check(tmp_path / "w20.lmc", made[20])
-    check("w0.lmc", made[0])  # which needs none
+    check("w0.lmc", made[0])  # it needs no base
     with lmc.open("w7.lmc", base="auto") as r:
         assert same(r.get_slice("w")[5:9], made[7]["w"][5:9])
-        again = pickle.loads(pickle.dumps(r))  # by the same way
+        again = pickle.loads(pickle.dumps(r))  # it finds its base in the same way
         assert same(again["b"], made[7]["b"])
         again.close()
     with lmc.safe_open("w20.lmc", "np", base="auto") as f:
@@ -74,7 +74,7 @@ def test_of_20(tmp_path, monkeypatch):
 
 
 def test_of_a_base(tmp_path, monkeypatch):
-    """A path, a URL or a Reader, given as the base, is a delta itself: what it needs is found beside it, whoever asks."""
+    """A base that is a delta itself, as a path, a URL or a Reader: its own bases are found beside it."""
     monkeypatch.chdir(tmp_path)
     made = list(steps(5))
     for i, arrays in enumerate(made):
@@ -97,7 +97,7 @@ def test_of_a_base(tmp_path, monkeypatch):
     was = lmc.open("w3.lmc")
     shutil.copy("w1.lmc", "w3.lmc.new")
     os.replace("w3.lmc.new", "w3.lmc")
-    with pytest.raises(lmc.ReadError, match="another file"):  # what is there now is not what was opened
+    with pytest.raises(lmc.ReadError, match="another file"):  # another file now has the name of the one that was opened
         load_file("w4.lmc", base=was)
     os.remove("w0.lmc")
     with pytest.raises(lmc.MissingBaseError, match=r"^w2.lmc is given as the base, .* is missing: .*w1.lmc: needs the base [0-9a-f]{16} \(named 'w0.lmc'"):
@@ -106,7 +106,7 @@ def test_of_a_base(tmp_path, monkeypatch):
 
 
 def test_each_is_opened_once(chain, server, monkeypatch):  # noqa: F811
-    """Whoever looks for the bases, and wherever: a link is known to need one when it is open."""
+    """Each file of a chain is opened once, wherever the bases are."""
     opened = []
 
     def open_source(where, *more, true=_reader.open_source):
@@ -124,7 +124,7 @@ def test_each_is_opened_once(chain, server, monkeypatch):  # noqa: F811
                 assert server.requests == (["bytes=-65536"] * 5 if place else [])
                 assert same(r["w"], chain[4]["w"])
     opened.clear()
-    check("w0.lmc", chain[0])  # which needs none
+    check("w0.lmc", chain[0])  # it needs no base
     assert opened == ["w0.lmc"]
 
 
@@ -146,7 +146,7 @@ def test_nothing_stays_open(chain):
 
 
 def test_long_chains(tmp_path, monkeypatch):
-    """Twice as many links take twice as much work: calls, which are the same each time, not seconds."""
+    """A chain of twice the length takes twice the work. Calls are counted, because seconds vary."""
     monkeypatch.chdir(tmp_path)
     base, n_calls = None, []
     for i in range(201):
@@ -176,7 +176,7 @@ def test_moved_and_renamed(chain, tmp_path):
 
 
 def test_other_endings(tmp_path, monkeypatch):
-    """Found by the name that the delta tells."""
+    """The base is found by its name in the delta's metadata."""
     monkeypatch.chdir(tmp_path)
     made = list(steps(3))
     save_file(made[0], "a.bin")
@@ -203,7 +203,7 @@ def test_wrong_file_of_that_name(chain):
 
 
 def test_a_name_that_two_deltas_tell(tmp_path, monkeypatch):
-    """Without .lmc it is looked at for its name, once."""
+    """A file without .lmc is read once, because the delta names it."""
     monkeypatch.chdir(tmp_path)
     made = list(steps(3))
     for directory in "first", "second":
@@ -219,7 +219,7 @@ def test_a_name_that_two_deltas_tell(tmp_path, monkeypatch):
 
 
 def test_ends_that_lie(chain):
-    """A fingerprint in another file's index is looked at first, and never believed."""
+    """A fingerprint in another file's index is only a hint, and is checked."""
     data = bytearray(Path("w1.lmc").read_bytes())
     at = int.from_bytes(data[-40:-32], "little") + 84
     with lmc.open("w2.lmc") as r:
@@ -245,7 +245,7 @@ def test_ends_that_lie(chain):
 
 
 def test_loops(chain):
-    """Of one who needs itself: with the fingerprint of its base, and the base gone."""
+    """A delta that has the fingerprint of its own base, while the base is missing."""
     same_again = lmc.open("w1.lmc", base="w0.lmc")
     save_file(chain[1], "same.lmc", base=same_again)  # nothing has changed, so it has the fingerprint of its base
     assert lmc.open("same.lmc").fingerprint == lmc.open("same.lmc").base_fingerprint
@@ -257,7 +257,8 @@ def test_loops(chain):
 
 
 def test_back_to_a_raw_file(tmp_path, monkeypatch):
-    """What has the content of the raw file again is a delta of what needs that: the file itself is taken, as the command does."""
+    """A later delta with the raw file's content needs that file itself: the raw file is taken as the base, as in the
+    command."""
     monkeypatch.chdir(tmp_path)
     first, second = steps(2)
     safetensors.numpy.save_file(first, "m.safetensors")
@@ -269,7 +270,7 @@ def test_back_to_a_raw_file(tmp_path, monkeypatch):
 
 
 def test_raw_files_and_the_command(tmp_path, monkeypatch):
-    """Each finds the other's bases."""
+    """Python and the command find each other's bases."""
     monkeypatch.chdir(tmp_path)
     made = list(steps(4))
     for i in range(3):
@@ -279,7 +280,7 @@ def test_raw_files_and_the_command(tmp_path, monkeypatch):
     run_command("--base", "m1.safetensors.lmc", "m2.safetensors", cwd=tmp_path)
     check("m2.safetensors.lmc", made[2])
     os.remove("m0.safetensors.lmc")
-    check("m2.safetensors.lmc", made[2])  # by the raw file
+    check("m2.safetensors.lmc", made[2])  # the base is found as the raw file
     os.remove("m0.safetensors")
     with pytest.raises(lmc.MissingBaseError, match="m1.safetensors.lmc: needs the base .*named 'm0.safetensors'"):
         load_file("m2.safetensors.lmc", base="auto")
@@ -298,11 +299,11 @@ def test_the_command_shortens_it(chain, tmp_path):
     assert all(same(a, chain[3][name]) for name, a in load_file("whole.lmc").items())
     for i in range(4):
         os.remove(f"w{i}.lmc")
-    check("w4.lmc", chain[4])  # whose base has a new name, and no base
+    check("w4.lmc", chain[4])  # its base has a new name, and needs no base
 
 
 def test_the_shortest_chain(chain):
-    """Of several bases with one fingerprint that which needs the fewest others, and all of them here."""
+    """Of several bases with the same fingerprint, the one with the shortest complete chain is taken."""
     save_file(chain[3], "z.lmc")
     with lmc.open("w4.lmc", base="auto"):
         shutil.move("w0.lmc", "hidden")
@@ -352,7 +353,7 @@ def test_what_it_is_not_for(chain):
 
 
 def test_urls(chain, server):  # noqa: F811
-    """By the name, in the same directory; nothing else is asked for, and what one server is told no other is."""
+    """The base's URL is its name in the same directory. Nothing else is requested, and no other server gets the headers."""
     server.files.clear()
     for i in range(5):
         server.files[f"/a%20b/w{i}.lmc"] = Path(f"w{i}.lmc").read_bytes()

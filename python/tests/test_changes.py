@@ -1,4 +1,4 @@
-"""Reader.changes(): what differs from the base, as indices and values."""
+"""Reader.changes(): the elements that differ from the base, as indices and values."""
 
 import lmc_codec
 import ml_dtypes
@@ -35,7 +35,7 @@ def make_step():
 
 
 def apply(tensors, changes, framework="torch"):
-    """Each part has its indices in order, and the parts of a tensor too."""
+    """Indices rise within each part, and over the parts of a tensor."""
     last = ("", -1)
     for name, indices, values in changes:
         if framework == "numpy":
@@ -169,7 +169,7 @@ def test_only_what_differs_is_read(step):
         reader._object = Spy(reader._object, log)
         assert len(list(reader.changes(["same", "one"], framework="torch"))) == 1
         assert set(log) == {"tensor 'one'"}
-        assert [name for name, *_ in reader.changes("one", framework="torch")] == ["one"]  # no list of letters
+        assert [name for name, *_ in reader.changes("one", framework="torch")] == ["one"]  # a str is one name
 
 
 def test_chain(step, tmp_path):
@@ -208,7 +208,7 @@ def test_refused_before_anything_is_read(step, tmp_path):
 
 
 def test_views(tmp_path):
-    """Of a file of torch.save(), which stores them as parts of others: what to do is said, and works."""
+    """Tensors of torch.save() that are stored as parts of others: the message says what to do, and that works."""
     w = torch.randn(70, 90)
     state = {"w": w, "t": torch.randn(50, 40).T, "also": w, "part": w[3:7]}
     save_checkpoint(state, tmp_path / "0.lmc")
@@ -251,7 +251,7 @@ def test_arguments(step):
 
 
 def test_damage(step, tmp_path):
-    """Found where it is read; nothing of that part is given."""
+    """Damage is found where it is read, and nothing of that part is returned."""
     d, old, new = step
     data = bytearray((d / "new.lmc").read_bytes())
     with lmc_codec.open(bytes(data), base=old) as reader:
@@ -265,7 +265,7 @@ def test_damage(step, tmp_path):
 
 
 def test_as_applied(step):
-    """The same as what load_file gives."""
+    """The result is equal to that of load_file."""
     d, old, new = step
     loaded = load_file(d / "new.lmc", base=d / "old.lmc")
     with lmc_codec.open(d / "new.lmc", base=d / "old.lmc") as reader:

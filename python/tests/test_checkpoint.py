@@ -1,4 +1,4 @@
-"""save_checkpoint() and load_checkpoint(): training states, as torch.save() takes them."""
+"""save_checkpoint() and load_checkpoint(): training states that torch.save() takes."""
 
 import collections
 import io
@@ -94,7 +94,7 @@ def test_a_training_goes_on_from_each_step(tmp_path):
             again.step()
         assert same(again.state()["model"], training.state()["model"])
         with lmc_codec.open(path, base="auto") as r:
-            assert bytes(r.read()) == state  # the very file of torch.save()
+            assert bytes(r.read()) == state  # equal to the file of torch.save()
             assert "optimizer.state.0.exp_avg" in r and torch.equal(
                 r.get("copy.0.weight", framework="torch"), load_checkpoint(path)["copy"]["0.weight"]
             )
@@ -111,7 +111,7 @@ def test_shared_memory_and_devices(tmp_path):
 
 
 def test_tied_weights_in_place(tmp_path):
-    """A state's tensors that share memory, as the state has them; and a delta in which they do not any more."""
+    """Tensors that share memory still share it after loading; then a delta in which they no longer do."""
 
     def state(shift=0, **more):
         w = torch.arange(6400.0).view(100, 64) + shift
@@ -159,7 +159,7 @@ def test_moments_by_rule(tmp_path):
 
 
 class Growing:
-    """What torch.save() writes of it grows each time."""
+    """An object for which torch.save() writes more each time."""
 
     n = 0
 
@@ -242,7 +242,7 @@ def test_names_that_are_not_its_own(tmp_path):
 
 
 def test_many_small_tensors_of_a_delta(tmp_path):
-    """Each read of its own would decode a block of the base and of the delta anew."""
+    """Without the cache each read would decode a block of the base and of the delta again."""
     state = {f"{i}": torch.randn(500) for i in range(1000)}
     save_checkpoint(state, tmp_path / "a.lmc")
     for t in state.values():
@@ -262,7 +262,7 @@ def test_many_small_tensors_of_a_delta(tmp_path):
 
 
 def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
-    """The weights before a training: what is saved is a delta of them, whatever it is nested in."""
+    """The weights before training are the base: tensors become deltas against them at any depth."""
     monkeypatch.chdir(tmp_path)
     before = {f"{i}.weight": torch.randn(300, 200).to(torch.bfloat16) for i in range(4)}
     safetensors.torch.save_file(before, "model.safetensors")
@@ -272,7 +272,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
     nested = {"step": 3, "model": after}
     save_checkpoint(after, "1.lmc", base="model.safetensors")
     save_checkpoint(nested, "2.lmc", base=tmp_path / "model.safetensors")
-    save_checkpoint(before, "3.lmc", base="1.lmc")  # of which the base is found
+    save_checkpoint(before, "3.lmc", base="1.lmc")  # the base of this base is found
     for path, state in (("1.lmc", after), ("2.lmc", nested), ("3.lmc", before)):
         assert os.path.getsize(path) < 0.05 * len(saved_by_torch(state))
         assert same(load_checkpoint(path), state)
@@ -284,7 +284,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
     apply_file("1.lmc", tensors)
     assert same(tensors, after)
 
-    # and where it is not what it was
+    # from here on, the file named as the base is another
     os.remove("3.lmc")
     shutil.copy("model.safetensors", "copy.safetensors")
     safetensors.torch.save_file(after, "model.safetensors")
@@ -305,7 +305,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
 
 
 def test_files_of_the_command(tmp_path):
-    """What `lmc x.pt` has made is loaded, too, and the command restores what was saved here."""
+    """Files of `lmc x.pt` are loaded, too, and the command restores files that were saved here."""
     state = Training().state()
     torch.save(state, tmp_path / "x.pt")
     with lmc_codec.Writer(tmp_path / "x.pt.lmc") as w:
@@ -319,11 +319,11 @@ def test_files_of_the_command(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_twenty_kills(tmp_path):
-    """At any moment all that were finished can be loaded."""
+    """After a kill at any moment all finished checkpoints can be loaded."""
     rng = random.Random(1)
     torch.set_num_threads(1)
     n_finished = 0
-    for turn in range(200):  # a busy machine may come to the end of few
+    for turn in range(200):  # on a busy machine, few of them may finish
         directory = tmp_path / str(turn)
         directory.mkdir()
         told = tmp_path / f"{turn}.told"

@@ -46,7 +46,7 @@ def test_numpy(dtype, shape):
 @pytest.mark.parametrize("shape", [(), (0, 3), (70, 40)])
 def test_torch(dtype, shape):
     if dtype == torch.float4_e2m1fn_x2 and not shape:
-        return  # two elements are no scalar
+        return  # a scalar cannot have two elements
     n = int(np.prod(shape, dtype=int)) * torch.empty((), dtype=dtype).element_size()
     raw = torch.randint(0, 2 if dtype == torch.bool else 256, (n,), dtype=torch.uint8)
     t = raw.view(dtype).reshape(shape)
@@ -71,7 +71,7 @@ def test_the_same_bytes_from_everything(weights):
 
 
 class Foreign:
-    """An array of which nothing is known but DLPack."""
+    """An array that only has DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -241,7 +241,7 @@ def test_tensors_without_a_header(weights):
     live = weights.copy()
     lmc.tensor_decode(delta, live, live)
     assert same(live, new)
-    as_bytes = live.view(np.uint8)  # what its elements are need not be said, nor how large its blocks
+    as_bytes = live.view(np.uint8)  # neither the dtype nor the block size must be given
     lmc.tensor_decode(lmc.tensor_encode(weights, new, log2_block=21), as_bytes, as_bytes)
     assert same(live, weights)
     part = np.empty(1000, ml_dtypes.bfloat16)
@@ -269,7 +269,7 @@ def test_damage(weights):
 
 
 def test_threads_do_not_wait_for_each_other(weights):
-    """Codec calls run without the GIL: a counter in Python goes on beside a long one."""
+    """Codec calls run without the GIL: a counter in Python runs beside a long call."""
     big = np.tile(weights, (100, 1))
     n, running = 0, True
 
@@ -309,7 +309,7 @@ def test_progress(weights):
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("what", ["lmc.compress(a, level='max')", "lmc.Writer(open(os.devnull, 'wb')).add('a', a)"])
 def test_interrupt(what):
-    """Ctrl-C ends a long call at once, with KeyboardInterrupt, and what follows works."""
+    """Ctrl-C ends a long call at once with KeyboardInterrupt, and later calls work."""
     program = f"""
         import os, time, threading, signal, numpy as np, lmc_codec as lmc
         a = np.random.default_rng(1).standard_normal(60_000_000, np.float32)
@@ -381,7 +381,8 @@ def test_without_numpy():
 
 
 def test_bf16_without_ml_dtypes():
-    """PyTorch has it; where that is missing, too, the message names what there is. A missing base is said first."""
+    """Without ml_dtypes the result is of PyTorch. Without both, the message says what to install. A missing base is
+    reported first."""
     program = """
         import sys, torch
         sys.modules["ml_dtypes"] = None

@@ -1,4 +1,4 @@
-"""README.md and docs/python.md, word for word: their Python blocks, in their order, in one program each. An example."""
+"""Runs the Python blocks of README.md and of docs/python.md, in order, as one program each; and an example."""
 
 import inspect
 import os
@@ -40,7 +40,7 @@ def test_the_page(tmp_path):
 
 
 def test_docstrings():
-    """help() says something of all that is public."""
+    """Everything public has a docstring."""
     for public in (getattr(lmc_codec, name) for name in lmc_codec.__all__):
         own = vars(public).items() if inspect.isclass(public) else ()
         methods = {name: x for name, x in own if not name.startswith("_") and (callable(x) or isinstance(x, (property, classmethod)))}
@@ -48,7 +48,7 @@ def test_docstrings():
 
 
 def test_the_example_of_a_series(tmp_path):
-    """A short training: fewer steps show nothing about density, but all of it runs."""
+    """A short training: too few steps to show density, but all code runs."""
     example = Path(__file__).parents[2] / "examples" / "series.py"
     environment = {**os.environ, "STEPS": "40", "MPLBACKEND": "agg"}
     said = subprocess.run([sys.executable, str(example), str(tmp_path)], env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""URLs and fsspec: the same tensors, by as few requests as the format allows."""
+"""URLs and fsspec: the same tensors, with as few requests as the format allows."""
 
 import functools
 import http.client
@@ -16,7 +16,7 @@ from lmc_codec.numpy import load_file
 
 
 class Ranges(http.server.BaseHTTPRequestHandler):
-    """A file server that takes ranges, as Python's own does not, and remembers what was asked for."""
+    """A file server that supports ranges, which Python's own does not, and records requests."""
 
     protocol_version = "HTTP/1.1"
 
@@ -84,7 +84,7 @@ def test_http(server, arrays):
         assert server.requests == ["bytes=-65536"]  # one request tells everything about the file
         server.requests.clear()
         assert same(r["w3"], arrays["w3"])
-        assert len(server.requests) == 1  # and one brings a tensor
+        assert len(server.requests) == 1  # one more brings a tensor
         start, end = map(int, server.requests[0].removeprefix("bytes=").split("-"))
         assert end + 1 - start < arrays["w3"].nbytes
         server.requests.clear()
@@ -95,7 +95,7 @@ def test_http(server, arrays):
         server.requests.clear()
         for name in r:
             assert same(r[name], arrays[name])
-        assert len(server.requests) <= len(arrays) / 2  # who goes on gets ever more at once
+        assert len(server.requests) <= len(arrays) / 2  # requests get larger while tensors are read in order
         with pytest.raises(lmc.NotFoundError, match="model.lmc"):
             r["nothing"]
 
@@ -138,7 +138,8 @@ def many_blocks():
 
 
 def test_rows_far_away(server, many_blocks, monkeypatch):
-    """Who wants all of a tensor does not ask for its blocks; of a large one, once, and what is here already stays here."""
+    """Reading a whole tensor does not request the rows of its blocks; for a large one they are requested once, and bytes in
+    memory stay."""
     monkeypatch.setattr(_sources, "PART", 64 << 20)
     server.files["/many.lmc"], made = many_blocks
     with lmc.open(server.url + "/many.lmc") as r:
@@ -154,7 +155,7 @@ def test_rows_far_away(server, many_blocks, monkeypatch):
 
 
 def test_a_look_aside():
-    """What was fetched for what comes next is not thrown away for a few bytes from elsewhere."""
+    """A few bytes from another place do not discard bytes that were read ahead."""
     asked = []
 
     class Far(_sources.Ranges):
@@ -170,7 +171,7 @@ def test_a_look_aside():
 
 
 def test_rows_after_an_error(many_blocks):
-    """Where the blocks of a tensor stand is found by the way. If that ends early, it is found anew."""
+    """The places of a tensor's blocks are found while it is read. After an early end they are found again."""
     data, made = many_blocks
     for name in made:
         for n_right in range(4):
@@ -198,7 +199,7 @@ def test_rows_after_an_error(many_blocks):
 
 
 def test_whole_files(server, arrays, monkeypatch):
-    """All of a file by one request, and one for its end, by one connection; of more than 8 MB by several at once."""
+    """A whole file takes one request, and one for its end, on one connection; above 8 MB several parallel requests."""
     assert all(same(a, arrays[name]) for name, a in load_file(server.url + "/model.lmc").items())
     assert len(server.requests) == 5
     server.requests.clear()
@@ -213,7 +214,7 @@ def test_whole_files(server, arrays, monkeypatch):
     server.files["/delta.lmc"] = lmc.numpy.save(new, base=arrays)
     found = load_file(server.url + "/delta.lmc", base=server.url + "/model.lmc")
     assert all(same(a, new[name]) for name, a in found.items())
-    assert len(server.requests) < 2 * len(arrays)  # and of a base by ever longer ones
+    assert len(server.requests) < 2 * len(arrays)  # requests for the base get larger, too
 
 
 def test_fsspec_whole_files(arrays, monkeypatch):
@@ -226,11 +227,11 @@ def test_fsspec_whole_files(arrays, monkeypatch):
     asked.clear()
     monkeypatch.setattr(_sources, "PIECE", 1 << 20)
     assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
-    assert max(asked) <= 2 << 20  # a piece, or what is asked for at once
+    assert max(asked) <= 2 << 20  # a request is for one piece, or for what one call reads
 
 
 def test_pieces(monkeypatch):
-    """Whatever is asked for in whatever order: the bytes are right, and of what comes in a row nothing is read twice."""
+    """For any order of requests the bytes are right, and sequential requests read nothing twice."""
     data = random.Random(1).randbytes(3_000_000)
     monkeypatch.setattr(_sources, "PIECE", 300_000)
     monkeypatch.setattr(_sources, "PART", 50_000)
@@ -313,7 +314,7 @@ def test_the_server(server):
 
 
 def test_fsspec_http(server, arrays):
-    """An fsspec file: its own caches are passed by; of a tensor there is one request."""
+    """An fsspec file: its own caches are not used, and a tensor takes one request."""
     with fsspec.open(server.url + "/model.lmc", "rb") as file, lmc.open(file) as r:
         server.requests.clear()
         assert same(r["w3"], arrays["w3"])
@@ -336,7 +337,7 @@ def test_deltas_over_http(server, arrays):
 
 
 def test_a_training_state(server, tmp_path):
-    """Its small tensors are read together, transposed ones, too, and of the base ever more at once."""
+    """Small tensors are read together, even transposed ones, and requests to the base grow."""
     torch = pytest.importorskip("torch")
     from lmc_codec.torch import load_checkpoint, load_file, save_checkpoint
 

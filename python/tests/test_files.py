@@ -179,7 +179,7 @@ def test_slices_of_many_shapes(tmp_path, rng):
 
 
 def test_other_indices(path, model):
-    """Lists, masks and None read the tensor, and mean what they mean to numpy."""
+    """Lists, masks and None read the whole tensor, and mean the same as in numpy."""
     w, s = model["embed.weight"], lmc.open(path).get_slice("embed.weight")
     for index in (None, [3, 1], (slice(None), [2, 5]), np.arange(700) % 3 == 0, True):
         assert same(s[index], w[index])
@@ -205,10 +205,10 @@ def test_slices_read_what_they_need(tmp_path):
         w.add("a", a)
     file = Counted((tmp_path / "x.lmc").read_bytes())
     r = lmc.open(file)
-    assert file.n <= 65536  # one read: the tail
+    assert file.n <= 65536  # only the tail was read
     file.n = 0
     assert same(r.get_slice("a")[1_000_000:1_000_010], a[1_000_000:1_000_010])
-    assert 0 < file.n < 300_000  # one block
+    assert 0 < file.n < 300_000  # one block was read
 
 
 def test_sub_byte(tmp_path):
@@ -240,7 +240,7 @@ def test_add_one_by_one(tmp_path, model):
             buffer.view(np.uint16)[:] = i  # it may change as soon as add() has returned
             w.add(f"step {i}", buffer)
         w.add("a/b", buffer)
-        w.add("a_b", buffer)  # the same file name, were it not for a number
+        w.add("a_b", buffer)  # it would have the same file name without a number
         w.add("../../etc/passwd", buffer)
     assert w.size == len(target.getvalue()) and w.fingerprint
     r = lmc.open(target.getvalue())
@@ -336,7 +336,7 @@ def changed(model):
 
 @pytest.mark.parametrize("kind", ["path", "reader", "arrays", "Base", "safetensors", "torch"])
 def test_bases(path, model, tmp_path, kind):
-    """Any form of the base will do, to write and to read, if its content is the same."""
+    """For writing and reading, the base may have any form with the same content."""
     import safetensors.numpy
 
     # every tensor of a base counts, and every file: this one has no other
@@ -368,7 +368,7 @@ def test_bases(path, model, tmp_path, kind):
 
 
 def test_chain(tmp_path, model):
-    """Each step relative to the one before; bases may be closed, or forgotten, before what uses them."""
+    """A chain of deltas. Bases may be closed or deleted before the readers that use them."""
     steps = [model]
     reader = None
     for i in range(5):
@@ -429,7 +429,7 @@ def test_quantised(tmp_path, rules):
 
 
 def test_files_by_rule(tmp_path):
-    """As the command does it: tensors of files are quantised, whichever lie first, and all else stays as it is."""
+    """Tensors of files are quantised as by the command, in any order, and all else does not change."""
     torch, st = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
     v, m = map(torch.from_numpy, moments())
     state = {"exp_avg_sq": v, "exp_avg": m.T, "weight": m * 3, "step": torch.tensor(7.0)}
@@ -448,7 +448,7 @@ def test_files_by_rule(tmp_path):
         for name in ("exp_avg", "exp_avg_sq"):
             assert not torch.equal(again[name], state[name])
             assert torch.allclose(again[name], state[name], atol=float(state[name].abs().max()) / 10)
-    (tmp_path / "b.safetensors").unlink()  # nothing holds it
+    (tmp_path / "b.safetensors").unlink()  # nothing keeps the file open
 
 
 def test_rules(tmp_path):
@@ -480,7 +480,7 @@ def test_content_hashes(tmp_path, weights):
 
 
 def test_snapshot_hash(weights):
-    """One for all that the snapshot says, however it is coded."""
+    """One hash for the whole snapshot, independent of how it is coded."""
 
     def make(name="w", value="1", **options):
         file = io.BytesIO()
@@ -598,7 +598,7 @@ def test_the_command_where_there_is_none(monkeypatch):
 
 
 def test_verify(tmp_path, model):
-    """All of a file, with its base or without: then every byte that is damaged is found, too."""
+    """verify() reads a whole file, with or without its base: every damaged byte is found."""
     lmc.numpy.save_file(model, tmp_path / "base.lmc")
     with lmc.Writer(tmp_path / "delta.lmc", base=tmp_path / "base.lmc") as w:
         w.add_arrays(changed(model))
@@ -629,7 +629,8 @@ def test_verify(tmp_path, model):
 
 
 def test_verify_what_repeats_itself(tmp_path, model):
-    """Parts that others of the file predict are decoded again, and a delta without its base goes on behind them."""
+    """Parts that predict others of the same file are decoded again; checking a delta without its base goes on after
+    them."""
     rng = np.random.default_rng(8)
     (tmp_path / "m").mkdir()
     big = rng.standard_normal((400, 500), np.float32)

@@ -47,7 +47,7 @@ def gpu(monkeypatch, tmp_path):
 
 
 def make_state(seed=0):
-    """Of all widths; more than one block; odd sizes, so that blocks cross from one tensor to the next."""
+    """Tensors of all widths, of more than one block, of odd sizes, so that blocks cross tensor borders."""
     torch.manual_seed(seed)
     dtypes = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool]
     state = {}
@@ -94,7 +94,7 @@ def test_load(gpu, files):
     total = sum(t.nbytes for t in files.state.values())
     assert said[-1] == (total, total) and len(said) == len(loaded)
     assert same(load_file(files.a, "cuda", decode="gpu", threads=2), files.state)
-    assert gpu.count("nvrtcCompileProgram") == 1  # from the cache
+    assert gpu.count("nvrtcCompileProgram") == 1  # the second time, the program came from the cache
 
 
 def test_iterate(gpu, files):
@@ -110,7 +110,7 @@ def test_iterate(gpu, files):
 
 
 def test_few_at_a_time(gpu, files):
-    """Who lets go of each tensor has those of one group at most, and the last one."""
+    """If each tensor is dropped, at most those of one group and the last one are in memory."""
     most, largest = 50_000, max(t.nbytes for t in files.state.values())
     held = []
     for _, t in iterate(files.a, "cuda", decode="gpu", max_bytes=most):
@@ -125,7 +125,7 @@ def test_apply(gpu, files, decode):
     places = {name: t.data_ptr() for name, t in weights.items()}
     apply_file(files.b, weights, decode=decode)
     assert same(weights, files.after) and places == {name: t.data_ptr() for name, t in weights.items()}
-    with pytest.raises(lmc_codec.LMCError) as error:  # it is no base of this delta any more
+    with pytest.raises(lmc_codec.LMCError) as error:  # the weights are not the base of this delta any more
         apply_file(files.b, weights, decode=decode)
     assert isinstance(error.value, (lmc_codec.WrongBaseError, lmc_codec.CorruptError)), error.value
     assert same(weights, files.after)
@@ -143,7 +143,8 @@ def test_a_base_on_the_device(gpu, files):
 
 @pytest.fixture
 def checkpoints(gpu, tmp_path):
-    """Two of training, by the command: in the second one each tensor is predicted otherwise. On disk, and what is in them."""
+    """Two training states, made by the command; in the second one each tensor has another kind of prediction. Returns paths
+    and content."""
     save = pytest.importorskip("safetensors.torch").save_file
     before = {"master": torch.randn(400, 400), "layers.z": (torch.randn(300, 300) * 0.02).bfloat16(), "x": torch.ones(7)}
     after = step(before)
@@ -160,7 +161,7 @@ def checkpoints(gpu, tmp_path):
 
 
 def test_twins_renamed_and_new_tensors(gpu, checkpoints, monkeypatch):
-    """By a base on the GPU as by one on the CPU."""
+    """A base on the GPU gives the same result as one on the CPU."""
     x = checkpoints
     base = gpu.lend(x.before)
     assert same(load_file(x.a, "cuda", decode="gpu"), x.before)
@@ -195,7 +196,7 @@ class Tied(torch.nn.Module):
 
 @pytest.mark.parametrize("decode", ["cpu", "gpu"])
 def test_apply_tied_weights(gpu, tmp_path, monkeypatch, decode):
-    """Names of one tensor, of which the delta has one, or several: then a block of one may need the old bytes of another."""
+    """Several names of one tensor. If the delta has several of them, a block of one may need the old bytes of another."""
     model = Tied()
     before = {name: t.clone() for name, t in model.state_dict().items()}
     save_model(model, tmp_path / "sm0.lmc")
@@ -231,20 +232,20 @@ def test_apply_tied_weights(gpu, tmp_path, monkeypatch, decode):
 
 
 def test_it_stays_open(gpu, files):
-    """One for each process and device; a child that was forked opens its own."""
+    """There is one object for each process and device; a forked child opens its own."""
     for _ in range(3):
         assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
     assert gpu.count("cuModuleLoadData") == 1 and len(_gpu._opened) == 1
     kept = gpu.used()
     weights = gpu.lend(files.state)
     apply_file(files.b, weights, decode="gpu")
-    assert gpu.count("cuModuleLoadData") == 1 and gpu.used() == kept < 1 << 20  # memory of the device
+    assert gpu.count("cuModuleLoadData") == 1 and gpu.used() == kept < 1 << 20  # on the device
     pid = os.fork()
     if pid == 0:
         try:
             ok = list(iterate(files.a, "cuda", names={"scalar"}, decode="gpu")) == [("scalar", 3.5)]
             opened = gpu.count("cuModuleLoadData")
-            _gpu._opened.clear()  # that of the parent is not closed
+            _gpu._opened.clear()  # what the parent has opened is not closed
             os._exit(0 if ok and (opened, gpu.count("cuModuleUnload")) == (2, 1) else 1)
         finally:
             os._exit(2)
@@ -285,7 +286,7 @@ def test_the_page(gpu, tmp_path, monkeypatch):
 
 
 def test_the_benchmark(gpu, files, tmp_path, monkeypatch, capsys):
-    """Its parts that need PyTorch. The peers' stand-ins are called as their pages say."""
+    """The parts of bench/gpu.py that need PyTorch. The replacements of other codecs are called as their pages say."""
     save = pytest.importorskip("safetensors.torch").save_file
     path = Path(__file__).parents[2] / "bench/gpu.py"
     spec = importlib.util.spec_from_file_location("bench_gpu", path)
@@ -399,7 +400,7 @@ def test_wrong_bases(gpu, files, decode):
 
 
 def test_what_the_kernels_leave(gpu, files, monkeypatch):
-    """NOT_HERE, and refusals that the CPU does not share: all is right, and the CPU has done it."""
+    """Refusals that only the GPU has: the CPU decodes these, and all is right."""
     for status in (255, 24):
         monkeypatch.setenv("FAKE_CUDA_STATUS", str(status))
         assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
@@ -421,7 +422,7 @@ def test_calls_that_fail(gpu, files, monkeypatch, call):
         load_file(files.a, "cuda", decode="gpu")
     assert isinstance(error.value, RuntimeError) and error.value.status_name == "LMC_ERR_DEVICE"
     assert not _gpu._opened  # the next call opens it anew
-    del error  # and with it what was opened, so that the context is let go of
+    del error  # the error holds what was opened: without it, the context is released
     gc.collect()
     monkeypatch.delenv("FAKE_CUDA_FAIL")
     assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
@@ -441,7 +442,7 @@ def test_the_compiler_fails(gpu, files, monkeypatch):
 
 
 def test_the_cache(gpu, files, monkeypatch, tmp_path):
-    """It is the user's alone, or not used."""
+    """The cache directory must be the user's alone; otherwise it is not used."""
     def n_compiled():
         _gpu._opened.clear()
         before = gpu.count("nvrtcCompileProgram")
@@ -479,7 +480,7 @@ def test_sources(gpu, files, tmp_path):
                 raise OSError("the network is gone")
             return self.data.read(n)
 
-    for n_good in range(2):  # the end, and all that it has not
+    for n_good in range(2):  # fails at the file's end, then at the rest
         with pytest.raises(OSError, match="the network is gone"):
             load_file(Broken(n_good), "cuda", decode="gpu")
     tied = {"a": files.state["large"], "b": files.state["large"].T, "c": files.state["large"][3:]}
@@ -528,7 +529,7 @@ def test_pytorch_without_cuda(files):
 
 
 def test_missing_libraries(files):
-    """In a process of its own, whose loader has found none before."""
+    """In a new process, whose loader has found no driver before."""
     code = f"""
 import ctypes, sys, torch
 from lmc_codec import _gpu, DeviceError
@@ -545,7 +546,7 @@ for path in None, {str(LIBRARIES[0])!r}:
 
 
 def test_nvrtc_of_wheels(monkeypatch, tmp_path):
-    """What pip has put beside PyTorch."""
+    """NVRTC that pip has installed beside PyTorch."""
     (tmp_path / "nvidia/cuda_nvrtc/lib").mkdir(parents=True)
     (tmp_path / "nvidia/cu13/lib").mkdir(parents=True)
     for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cuda_nvrtc/lib/libnvrtc-builtins.so.12.8", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc-builtins.so.13.0"):

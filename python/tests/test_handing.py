@@ -1,4 +1,4 @@
-"""What is given where something else is wanted, or handed to another process."""
+"""Arguments of a wrong kind, and objects that are passed to another process."""
 
 import io
 import os
@@ -35,7 +35,7 @@ sys.stdout.buffer.write(reader["w"].tobytes() + part[3:5].tobytes() + f.get_tens
 
 
 def test_pickled_readers(files, weights):
-    """They are opened again, by absolute paths: in workers that are spawned, for example."""
+    """Readers are opened again by absolute paths, for example in spawned workers."""
     with lmc.open("b.lmc", base=lmc.open("a.lmc"), threads=1) as r, lmc.safe_open("b.lmc", "np", base="a.lmc") as f:
         pickled = pickle.dumps((r, r.get_slice("w"), f))
     want = weights[::-1]
@@ -101,7 +101,7 @@ except safetensors.SafetensorError as error:
 
 
 def test_code_that_catches_the_error_of_safetensors(files):
-    """It is not imported for that; who catches its errors has it."""
+    """safetensors is not imported for this: a program that catches its errors has imported it."""
     done = subprocess.run(
         [sys.executable, "-c", CATCH.format(path=str(files / "a.lmc"))], capture_output=True, text=True, check=False
     )
@@ -124,7 +124,7 @@ def test_data_is_no_name(files, weights):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_pipes(files):
-    """None is waited for."""
+    """Opening a pipe does not block."""
     os.mkfifo("pipe")
     said = "cannot seek, .* read it to its end, and give the bytes"
     with pytest.raises(OSError, match=f"pipe {said}"):

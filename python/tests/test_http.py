@@ -1,4 +1,4 @@
-"""Servers that are busy, silent or far away, break off, send on to others, or take ranges in their own ways."""
+"""HTTP servers that are busy, silent or slow, break connections, redirect, or handle ranges in unusual ways."""
 
 import functools
 import http.server
@@ -17,7 +17,7 @@ from lmc_codec import _http, _sources
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """What the server's `answer` leaves to it: a file by ranges."""
+    """The default answer of the server: a file, by ranges."""
 
     def setup(self):
         super().setup()
@@ -66,7 +66,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.thread = threading.Thread(target=functools.partial(self.serve_forever, 0.01))
         self.thread.start()
 
-    def handle_error(self, *unused):  # a client that has gone
+    def handle_error(self, *unused):  # the client has gone: that is no error here
         pass
 
     def end(self):
@@ -138,7 +138,7 @@ def test_busy_for_good(server):
 
 
 def test_bodies_that_break_off(server, array):
-    """It goes on where they stopped, as often as they bring a piece at least."""
+    """Reading continues after broken answers, as long as each has at least a piece."""
     server.answer = lambda h, i: h.give(cut=(1 << 20) + 1000) or True
     assert same(read(server), array)
     starts = [int(x[2].split("-")[0]) for x in server.requests[1:]]
@@ -148,7 +148,7 @@ def test_bodies_that_break_off(server, array):
     with pytest.raises(lmc.ReadError, match="a.lmc: the connection ended early, 4 times"):
         read(server)
     server.requests.clear()
-    server.answer = lambda h, i: i < 2 and (h.give(cut=1000), True)  # of the first answer, too
+    server.answer = lambda h, i: i < 2 and (h.give(cut=1000), True)  # the first answer is cut, too
     assert same(read(server), array)
 
 
@@ -157,7 +157,7 @@ def test_resets(server, array):
         if i in (0, 2):
             h.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             h.connection.close()
-            h.wfile = open(os.devnull, "wb")  # nothing more can be said
+            h.wfile = open(os.devnull, "wb")  # nothing more is sent
             return True
 
     server.answer = answer
@@ -170,7 +170,7 @@ def test_silence(server, array):
     def answer(h, i):
         if i == 0:
             return over.wait(5)
-        if i == 2:  # in the middle
+        if i == 2:  # stops in the middle of the body
             h.give(cut=1000)
             h.wfile.flush()
             return over.wait(5) or True
@@ -221,10 +221,10 @@ def test_what_is_said_to_one_server_is_not_said_to_another(servers, array):
     assert all(x[3]["Authorization"] == "Bearer x" and x[3]["X-Token"] == "y" for x in one.requests)
     assert len(two.requests) == 2 and {x[3]["User-Agent"] for x in two.requests} == {"me"}
     assert not any("Authorization" in x[3] or "X-Token" in x[3] for x in two.requests)
-    assert len(one.requests) == 1  # what it answered serves until it is refused
+    assert len(one.requests) == 1  # the place it named is used until it is refused
     one.requests.clear()
     one.answer = send_on("/signed/1")  # the same server
-    assert same(read(one, headers=said), array)  # as fsspec has it
+    assert same(read(one, headers=said), array)  # headers in the form of fsspec
     assert len(one.requests) == 3 and all(x[3]["Authorization"] == "Bearer x" for x in one.requests)
 
 
@@ -287,7 +287,7 @@ def test_options(server, array):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_after_a_fork(server, array):
-    """A child has a connection of its own: what the parent's brings is the parent's."""
+    """A forked child uses its own connection: answers on the parent's belong to the parent."""
     with lmc.open(server.url) as r:
         part = r.get_slice("w")
         assert same(r.get_slice("v")[:1000], array[:1000].view(np.int8))
@@ -303,13 +303,13 @@ def test_after_a_fork(server, array):
 
 
 def test_what_is_asked_for(server, array):
-    """Nothing twice: of what does not break off, each tensor takes a request."""
+    """Without broken connections each tensor takes one request, and nothing is read twice."""
     assert same(read(server), array)
     assert len(server.requests) == 2 and re.fullmatch(r"\d+-\d+", server.requests[1][2])
 
 
 def test_busy_where_it_was_sent_to(servers, array, monkeypatch):
-    """The wait that the place asks for comes before anything else is asked of anyone."""
+    """If the redirected server says Retry-After, nothing is requested from any server before that time."""
     one, two = servers
     one.answer = send_on(two.origin + "/signed/1")
     with lmc.open(one.url) as r:
@@ -326,7 +326,7 @@ def test_busy_where_it_was_sent_to(servers, array, monkeypatch):
 
 
 def test_a_few_bytes_at_a_time(server, array):
-    """Some servers give less than was asked for; not so little that it would take thousands of requests."""
+    """Servers may send less than was requested, but not so little that thousands of requests would be needed."""
 
     def answer(h, i):
         first = h.headers["Range"].removeprefix("bytes=").split("-")[0]
@@ -348,14 +348,14 @@ def test_compressed_on_the_way(server, array):
     with pytest.raises(lmc.ReadError, match=r"a.lmc: .*\(Content-Encoding: gzip\)"):
         read(server)
     assert len(server.requests) == 1
-    for said in "aws-chunked", "identity", "Identity":  # of the upload; not compressed, and some servers say so
+    for said in "aws-chunked", "identity", "Identity":  # names of codings without compression, which some servers send
         server.answer = lambda h, i, said=said: h.give(more=[("Content-Encoding", said)]) or True
         assert same(read(server), array)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_interrupted(server, array):
-    """By Ctrl-C, for example, in the middle of an answer: what comes next is read anew."""
+    """An interruption (Ctrl-C) within an answer: the next request begins again."""
 
     class Enough(BaseException):
         pass
@@ -365,7 +365,7 @@ def test_interrupted(server, array):
 
     over = threading.Event()
 
-    def answer(h, i):  # a part, and the rest when the reader has been interrupted
+    def answer(h, i):  # sends a part, and the rest after the reader was interrupted
         if i == 1:
             h.give(cut=500_000)
             h.wfile.flush()
@@ -389,7 +389,7 @@ def test_interrupted(server, array):
 
 
 def test_close_of_a_base(server, array):
-    """Who has it as the base goes on, with the end of the file, too; and nothing is closed that somebody reads just now."""
+    """Readers that have it as their base still work, even at the end of the file; nothing in use is closed."""
     new = array.copy()
     new[::1000] ^= 1
     with lmc.open(server.url) as base, lmc.open(lmc.numpy.save({"w": new}, base=base), base=base) as r:
@@ -402,7 +402,7 @@ def test_close_of_a_base(server, array):
         assert not source.tail and same(r["w"], new)
 
 
-LIMIT = 64 << 20  # of what a server sends that does not stop by itself; its buffers and the reader's take some MB
+LIMIT = 64 << 20  # most bytes that an endless answer may send; buffers of server and reader take some MB
 
 
 def send_without_end(h, head, wrap=lambda data: data):
@@ -445,7 +445,7 @@ ENDLESS = {
 @pytest.mark.parametrize("when", ["opened", "read"])
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_bodies_without_end(server, array, kind, when):
-    """Whatever the status and the length that is said, no more is taken than was asked for, and what is behind it is an error."""
+    """For any status and length, no more is read than was requested; further bytes are an error."""
     server.sent = None
     server.answer = lambda h, i: i >= (when == "read") and ENDLESS[kind](h)
     said = {"endless200": "ranges", "endless302": "HTTP 302", "endless503": "HTTP 503"}.get(kind, "sends more than it was asked for")
@@ -461,7 +461,7 @@ def test_bodies_without_end(server, array, kind, when):
 @pytest.mark.parametrize("how", ["206", "chunked", "200", "range"])
 @pytest.mark.parametrize("is_more", [False, True])
 def test_bodies_of_other_lengths(server, array, how, is_more):
-    """Shorter than they say: asked for again. Longer: refused. In chunks, as they may be: taken."""
+    """Answers that are shorter than they say are requested again; longer ones are refused; chunked ones are accepted."""
     small = lmc.numpy.save({"w": array[:1000]})
     if how == "200":
         server.data = small
@@ -492,7 +492,7 @@ def test_bodies_of_other_lengths(server, array, how, is_more):
 def test_connections_are_kept(keeping, array):
     with lmc.open(keeping.url) as r:
         for i in range(20):
-            first = i * 1_300_000 % 2_900_000  # no two behind each other
+            first = i * 1_300_000 % 2_900_000  # none begins where another ends
             assert same(r.get_slice("w")[first : first + 1000], array[first : first + 1000])
         assert len(keeping.requests) == 21 and keeping.n_connections == 1
         (kept,) = r._source.argument.idle
@@ -501,12 +501,12 @@ def test_connections_are_kept(keeping, array):
         assert same(r.get_slice("w")[:1000], array[:1000])
         assert time.monotonic() - waited < 5 and keeping.n_connections == 2
         keeping.answer = lambda h, i: h.say(503, [("Content-Length", 5)], b"later") if i == 22 else None
-        assert same(r.get_slice("w")[2_900_000:], array[2_900_000:])  # what came with the refusal is nothing of it
+        assert same(r.get_slice("w")[2_900_000:], array[2_900_000:])  # the body of the refusal is not taken for data
     assert not r._source.argument.idle
 
 
 def test_not_read_to_its_end(keeping, array):
-    """What is left of an answer is not taken for the next one."""
+    """The rest of an answer is not taken for the next answer."""
     keeping.answer = lambda h, i: i == 0 and h.say(200, [("Content-Length", len(keeping.data))], keeping.data)
     with lmc.open(keeping.url) as r:
         assert same(r["w"], array) and same(r["v"], array[:400_000].view(np.int8))
@@ -527,7 +527,7 @@ def test_sent_on_for_ever(keeping):
 
 
 def test_by_way_of_a_proxy(servers, array, monkeypatch):
-    """As urllib finds it. Of https it gets to see the name of the server only."""
+    """A proxy, as urllib finds it. With https it only sees the name of the server."""
     proxy = servers[1]
     monkeypatch.setenv("http_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
     monkeypatch.setenv("https_proxy", f"http://me:word@127.0.0.1:{proxy.server_port}")
@@ -565,7 +565,8 @@ def test_parts_at_the_same_time(keeping, array, parts):
 
 
 def test_parts_that_fail(keeping, array, parts):
-    """Each is tried again by itself; the error of one is that of the call, and the next call begins anew."""
+    """Each parallel request is tried again by itself. An error of one is the error of the call; the next call begins
+    again."""
     keeping.answer = lambda h, i: i in (2, 5) and h.say(503, [("Content-Length", 0)])
     assert same(lmc.numpy.load_file(keeping.url)["w"], array)
     with lmc.open(keeping.url) as r:

@@ -1,7 +1,7 @@
-"""Memory and CPU seconds of what the package does with files that say much in few bytes (tests/hostile.py). What is promised stands in
-docs/security.md: 32 times the size of the file, and 256 MiB above what Python and its modules take.
+"""Memory and CPU seconds for small files that describe very much (tests/hostile.py). The limits are those of
+docs/security.md: 32 times the size of the file, and 256 MiB above the memory of Python and its modules.
 
-Time is limited, not measured: 30 seconds of CPU, for what takes two.
+Time is limited, not measured: 30 seconds of CPU for calls that take two.
 """
 
 import os
@@ -41,7 +41,7 @@ if what != "none":
                         w.copy_from(r)
     except (lmc_codec.LMCError, LookupError, ValueError, TypeError) as error:
         print(str(error)[:200])
-with open("/proc/self/status") as status:  # ru_maxrss counts what the process was forked from
+with open("/proc/self/status") as status:  # ru_maxrss would count memory of the parent, too
     print(next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM")))
 """
 
@@ -89,7 +89,7 @@ def measure(path, what):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """What Python and the package take."""
+    """The memory of Python and the package alone."""
     return measure("none", "none")
 
 
@@ -110,7 +110,7 @@ def test_memory(name, plain, tmp_path):
 
 
 def test_equal_names(tmp_path):
-    """A tensor that stands under one name many times has it once."""
+    """A tensor that is listed many times under one name is listed once."""
     again = (hostile.text(b"b") + b"h\0") * 1000
     (tmp_path / "x.pt").write_bytes(hostile.torch_file(b"}(" + hostile.text(b"a") + hostile.ONE + b"q\0" + again + b"u"))
     subprocess.run([LMC, "-q", "x.pt"], cwd=tmp_path, check=True)

@@ -1,4 +1,4 @@
-"""Calls with arguments drawn at random: an exception or a result each time, never a crash, a hang or other data."""
+"""Calls with random arguments: each gives an exception or a result, never a crash, a hang or wrong data."""
 
 import io
 import random
@@ -11,7 +11,7 @@ import torch
 
 
 def things(rng, weights, tmp_path):
-    """Whatever a caller might have at hand."""
+    """Values that a caller might pass."""
     path = tmp_path / "x.lmc"
     if not path.exists():
         with lmc.Writer(path) as w:
@@ -97,7 +97,7 @@ def test_1000_calls(seed, weights, tmp_path, monkeypatch):
 
 
 def test_damaged_files(weights, tmp_path):
-    """A thousand damages: an error of the library, or the right array."""
+    """A thousand damaged inputs: each gives an error of the library, or the right array."""
     rng = random.Random(3)
     small = weights[:100]
     data = lmc.compress(small)

@@ -1,4 +1,4 @@
-"""Adapters of other projects are in lmc-integrations, a distribution of its own. Where that is missing the old names say so."""
+"""Adapters for other projects are in the distribution lmc-integrations. If it is missing, the old names say so."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""What cannot be added is refused at once, with the reason: nobody has to read lmc.h."""
+"""Names and files that cannot be added are refused at once, with the reason."""
 
 import io
 

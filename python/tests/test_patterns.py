@@ -1,4 +1,4 @@
-"""Rules of quantisation mean what they mean to the command: one list of patterns runs through both."""
+"""Rules of quantisation mean the same as in the command: both are tested with one list of patterns."""
 
 import io
 import subprocess
@@ -49,7 +49,7 @@ def test_what_is_lossless_stays_exact():
 @QUIET
 @pytest.mark.parametrize("rule", ["*=update:0.01", "*=bits:6", "*=rel:0.01", "*=nmse:1e-4", "*=auto:0.1", "*,role=any=nmse:1e-4", "*,max=1K=bits:8"])
 def test_the_command_does_the_same(tmp_path, rule):
-    """Which tensors, and the very same bytes."""
+    """The same tensors are quantised, and to the same bytes."""
     from safetensors.numpy import save_file
 
     arrays = {"l.exp_avg_sq": BIG, "l.exp_avg": BIG - 1, "w.weight": BIG, "grad.x": BIG, "few.exp_avg": BIG[:3], "flat.exp_avg": BIG.reshape(-1), "mu": BIG, "i": BIG.view(np.int32)}
@@ -66,7 +66,7 @@ def test_the_command_does_the_same(tmp_path, rule):
 
 
 def test_mu_alone_is_no_moment():
-    """As the command has it: other things are called so, too."""
+    """As in the command: other tensors may have such names, too."""
     def losses(*files):
         target = io.BytesIO()
         with lmc.Writer(target, quantize=["*=rel:0.01", "*keep*=lossless"]) as w:

@@ -1,4 +1,4 @@
-"""What files say reaches no terminal as it is: messages and reprs escape it, and all of it can be read."""
+"""Texts from files never reach a terminal unescaped: messages and reprs escape them readably."""
 
 import importlib.util
 import io

@@ -1,4 +1,4 @@
-"""What goes wrong in reading says what, and of which file."""
+"""Errors of reading say what is wrong, and in which file."""
 
 import io
 import os
@@ -13,7 +13,7 @@ from lmc_codec.numpy import load_file, safe_open, save_file
 
 @pytest.fixture
 def chain(tmp_path, monkeypatch):
-    """m3 is a delta of m2, which is one of m1."""
+    """m3 is a delta against m2, and m2 one against m1."""
     monkeypatch.chdir(tmp_path)
     a = np.arange(5000.0)
     save_file({"a": a}, "m1.lmc")
@@ -62,7 +62,7 @@ def test_what_is_cut_or_has_more(chain):
             lmc.decompress(wrong)
 
     class Cut(io.BytesIO):
-        """Says that it is longer than it is."""
+        """A file that claims to be longer than it is."""
 
         def seek(self, offset, whence=0):
             return super().seek(offset, whence) + (1000 if whence == 2 else 0)
@@ -73,8 +73,8 @@ def test_what_is_cut_or_has_more(chain):
 
 
 def test_many_small_tensors(tmp_path, monkeypatch):
-    """Neighbours are read at once: each by itself would decode the block of all of them. They are what they were, the
-    large ones between them too, whatever file is behind."""
+    """Small neighbours are read at once, because each by itself would decode their common block. All are right, with large
+    ones between them, from any kind of file."""
     import lmc_codec._safetensors as part
 
     rng = np.random.default_rng(5)

@@ -55,7 +55,7 @@ def both(tmp_path, tensors, metadata=None):
 
 @pytest.mark.parametrize("name", ["torch", "numpy"])
 def test_signatures(name):
-    """Every function of safetensors is there, and takes what it takes; what is new is by keyword only."""
+    """Every function of safetensors exists with the same arguments; new arguments are keyword-only."""
     import importlib
 
     theirs, ours = importlib.import_module(f"safetensors.{name}"), importlib.import_module(f"lmc_codec.{name}")
@@ -96,15 +96,15 @@ INDICES = [
 @pytest.mark.parametrize("framework", ["pt", "np"])
 @pytest.mark.parametrize("index", INDICES)
 def test_slices(tmp_path, framework, index):
-    """Where safetensors gives a result, the same; where it refuses, an error. (Negative and too large bounds of slices,
-    which it refuses, are taken as numpy takes them.)"""
+    """Results are equal to those of safetensors; where it raises, this raises. (Negative and too large bounds of slices,
+    which it refuses, work as in numpy.)"""
     a, b = both(tmp_path, {"a": torch.randn(2, 3, 4)})
     index = eval(index)
     x, y = safetensors.safe_open(a, framework).get_slice("a"), lmc_codec.safe_open(b, framework).get_slice("a")
     try:
         want = x[index]
     except Exception:
-        if index not in (None, [0, 1], (..., 1), (0, ..., 1), -3):  # of which some frameworks take some
+        if index not in (None, [0, 1], (..., 1), (0, ..., 1), -3):  # some frameworks accept some of these
             with pytest.raises((lmc_codec.LMCError, IndexError, TypeError, ValueError)):
                 y[index]
     else:
@@ -241,7 +241,7 @@ def test_progress(tmp_path, tensors):
 
 @pytest.mark.parametrize("wrong", [True, 1, "bar", []])
 def test_progress_that_is_no_function(tmp_path, tensors, wrong):
-    """It was "'bool' object is not callable", at the end of the first tensor."""
+    """That is said at once, not when it is called."""
     path = tmp_path / "x.lmc"
     lmc_codec.torch.save_file(tensors, path)
     safetensors.torch.save_file(tensors, tmp_path / "x.st")
@@ -268,7 +268,7 @@ def test_meta_tensors_are_named(tmp_path):
 
 @pytest.mark.parametrize("large", [False, True])
 def test_the_damaged_tensor_is_named(tmp_path, large):
-    """Small tensors, and all of a small file, are read at once, and then none was named."""
+    """Small tensors, and small files, are read at once; the error must still name the tensor."""
     path, bad = tmp_path / "x.lmc", tmp_path / "bad.lmc"
     saved = {f"t{i:02}": torch.randn(300 if i % 3 else (1 << 20 if large else 100000)).bfloat16() for i in range(12)}
     lmc_codec.torch.save_file(saved, path)
@@ -330,7 +330,7 @@ def test_save_model_names_force_contiguous(tmp_path):
 
 
 def test_indices_that_are_not_there(tmp_path):
-    """IndexError, as of numpy, and what code for safetensors catches."""
+    """An IndexError, as in numpy, which code for safetensors also catches."""
     lmc_codec.numpy.save_file({"a": np.zeros((3, 4)), "e": np.zeros((0, 3))}, tmp_path / "x")
     with lmc_codec.safe_open(tmp_path / "x", "np") as f:
         a = f.get_slice("a")
@@ -353,7 +353,7 @@ def test_on_a_gpu(tmp_path, tensors):
 
 
 def test_files_that_are_still_safetensors(tmp_path, tensors):
-    """Who changes the import line reads the checkpoints that are there, too."""
+    """After a change of the import line existing checkpoints can still be read."""
     path = tmp_path / "old.safetensors"
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
     back = lmc_codec.torch.load_file(path)
@@ -400,7 +400,7 @@ ML_DTYPES = {
 
 
 def test_safetensors_of_ml_dtypes(tmp_path):
-    """What numpy has by ml_dtypes comes from safetensors files, too, by each way to read them."""
+    """Dtypes that numpy has from ml_dtypes are also read from safetensors files, in every way."""
     arrays = {name: np.arange(48, dtype=np.uint8).view(dtype).reshape(2, -1) for name, dtype in ML_DTYPES.items()}
     arrays["e"], arrays["i"] = np.zeros((0, 3), ml_dtypes.bfloat16), np.arange(3)
     header, body = {"__metadata__": {"k": "v"}}, b""
@@ -428,7 +428,7 @@ def test_safetensors_of_ml_dtypes(tmp_path):
 @pytest.mark.parametrize("library", ["safetensors", "lmc_codec"])
 def test_forms_of_sources(tmp_path, library):
     """Buffers and open files, of either format."""
-    arrays = {"b": np.arange(12.0).reshape(3, 4), "a": np.arange(4, dtype=np.int8)}  # in the order of files
+    arrays = {"b": np.arange(12.0).reshape(3, 4), "a": np.arange(4, dtype=np.int8)}  # larger dtypes first, as in files
     data = (safetensors.numpy if library == "safetensors" else lmc_codec.numpy).save(arrays, {"k": "v"})
     path = tmp_path / "x"
     path.write_bytes(data)
@@ -458,7 +458,7 @@ def test_a_directory_is_no_file(tmp_path):
 
 
 def test_safe_open_is_one_class(tmp_path):
-    """Whatever the file: its type, and what it takes."""
+    """The types and arguments are checked for every kind of file."""
     safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "a")
     lmc_codec.numpy.save_file({"x": np.zeros(3)}, tmp_path / "b")
     for path in (tmp_path / "a", tmp_path / "b"):
@@ -473,7 +473,7 @@ def test_safe_open_is_one_class(tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda x: x[:-1], lambda x: x[:20], lambda x: x[:8] + b'{"' + x[12:] + b"  "])
 def test_damaged_safetensors(tmp_path, damage):
-    """What safetensors says of it, from a path and from memory."""
+    """The errors of safetensors, from a path and from memory."""
     data = damage(safetensors.numpy.save({"x": np.zeros(3)}))
     (tmp_path / "x").write_bytes(data)
     for source in (tmp_path / "x", data, io.BytesIO(data)):

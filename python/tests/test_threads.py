@@ -1,4 +1,5 @@
-"""threads.py: in this interpreter, and in one without the GIL that LMC_FREE_THREADED names, with the package in its PYTHONPATH."""
+"""Runs threads.py in this interpreter, and in one without the GIL: LMC_FREE_THREADED names it, PYTHONPATH has the
+package."""
 
 import os
 import subprocess

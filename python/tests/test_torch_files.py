@@ -1,4 +1,4 @@
-"""Files of torch.save(): tensors are what torch.load gives, whatever their bytes' order and whoever shares them."""
+"""Files of torch.save(): tensors are equal to those of torch.load, for any order of bytes and any sharing."""
 
 import importlib.util
 import io
@@ -38,7 +38,7 @@ def flatten(x, path=""):
 
 
 def check(path, expected):
-    """All names, and of each tensor all elements, by every way of reading."""
+    """Compares all names, and all elements of each tensor, in every way of reading."""
     found = load_file(path)
     for name, t in expected.items():
         assert found[name].dtype == t.dtype and torch.equal(found[name], t), name
@@ -95,12 +95,12 @@ def test_views(tmp_path, way):
         found = load_file(tmp_path / "next.pt.lmc", base=tmp_path / "v.pt.lmc")
         assert all(torch.equal(found[name], t) for name, t in flatten(made).items())
         with lmc_codec.open(tmp_path / "next.pt.lmc") as r, pytest.raises(lmc_codec.MissingBaseError):
-            r.get("t")  # whether it is transposed stands in the base
+            r.get("t")  # only the base tells whether it is transposed
 
 
 def cases():
     path = pathlib.Path(__file__).parents[2] / "tests/torch_files.py"
-    if not path.exists():  # it is of the clone
+    if not path.exists():  # only the repository has it, not a package
         return []
     spec = importlib.util.spec_from_file_location("torch_files", path)
     module = importlib.util.module_from_spec(spec)
@@ -126,7 +126,7 @@ def test_what_the_command_finds(tmp_path, files, tensors, way):
                 w.add_bytes(name, data)
     with lmc_codec.open(path) as r:
         if way == "writer" and "x.pt" not in files:
-            assert not r.keys()  # of .distcp files what is listed counts
+            assert not r.keys()  # of .distcp files, only listed tensors count
             return
         for name, expected in tensors.items():
             if expected is None:
@@ -149,7 +149,7 @@ def test_names(tmp_path):
 
 
 def test_load_file_is_torch_load(tmp_path):
-    """No storages, no parts of the archive, whose pickle and directory are long here."""
+    """Lists no storages and no parts of the archive, even if pickle and directory are long."""
     many = {f"layer.{i}": torch.randn(30, 40).t() if i % 7 else torch.randn(90, 40)[:, :8] for i in range(200)}
     torch.save(many, tmp_path / "many.pt")
     run_command("many.pt", cwd=tmp_path)
@@ -197,7 +197,7 @@ def make_odd():
 
 
 def test_files_that_nobody_compressed(tmp_path, monkeypatch):
-    """What they are, and what reads them; from wherever they come."""
+    """The error says what the file is and what reads it, for every kind of source."""
     monkeypatch.chdir(tmp_path)
     torch.save({"a": torch.ones(3)}, "a.pt")
     torch.save({"a": torch.ones(3)}, "old.pt", _use_new_zipfile_serialization=False)
@@ -222,7 +222,7 @@ def test_files_that_nobody_compressed(tmp_path, monkeypatch):
 
 
 def test_odd_tensors(tmp_path):
-    """Complex ones, flags, and elements that are repeated: what torch.load gives, for no more memory than there."""
+    """Complex tensors, flags, and repeated elements: equal to torch.load, with no more memory."""
     odd = {name.replace(".", "_"): t for name, t in make_odd().items()}
     huge = odd.pop("huge")
     path = save(tmp_path, {**odd, "huge": huge})
@@ -248,7 +248,7 @@ def test_odd_tensors(tmp_path):
             r.get("expanded", framework="bytes")
         assert found["expanded"].untyped_storage().nbytes() == 4 and found["windows"].untyped_storage().nbytes() == 36
         with pytest.raises(ValueError):
-            r.get("windows", framework="numpy")[0, 0] = 7  # which would change others
+            r.get("windows", framework="numpy")[0, 0] = 7  # this would change other elements
 
 
 def test_names_that_meet(tmp_path):
@@ -263,13 +263,13 @@ def test_names_that_meet(tmp_path):
                 with pytest.raises(lmc_codec.AmbiguousError, match="x.pt.lmc: several tensors are called 'n.a.b': restore the file"):
                     ask()
             assert torch.equal(r.get("good", framework="torch"), z)
-    made = {"good": z, "n": {"a.b": x}, "n.a": {"b": x}}  # the same one
+    made = {"good": z, "n": {"a.b": x}, "n.a": {"b": x}}  # the tensors of this name are the same tensor
     assert torch.equal(load_file(save(tmp_path, made))["n.a.b"], x)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_what_cannot_be_given_is_left_out(tmp_path):
-    """Only if that is asked for; what is damaged, or lacks its base, is never left out."""
+    """Tensors are skipped only on request; damaged ones, or those without a base, are never skipped."""
     good = {f"w{i}": torch.randn(30, 40) for i in range(200)}
     quantised = torch.quantize_per_tensor(torch.randn(4, 5), 0.1, 3, torch.qint8)
     path = save(tmp_path, {**good, "q": quantised, "n": {"a.b": good["w0"]}, "n.a": {"b": good["w1"]}})
@@ -338,7 +338,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_pickles(tmp_path, monkeypatch, kind):
-    """They are data: nothing runs, and nothing takes long. What the file itself holds can be read."""
+    """Pickles are data: nothing is executed, and nothing takes long. The files themselves can be read."""
     monkeypatch.chdir(tmp_path)
     target = io.BytesIO()
     torch.save({"t": torch.zeros(40, 40).t()}, target)
@@ -353,7 +353,7 @@ def test_hostile_pickles(tmp_path, monkeypatch, kind):
 
 
 def list_anyway(path, files):
-    """A snapshot that lists tensors of files whatever these say. files: data and (name, shape, offset, size) by path."""
+    """A snapshot whose list of tensors is independent of its files. files: data and (name, shape, offset, size) by path."""
     writer = lmc_codec._lmc.Writer(None, 1 << 28)
     for name, (data, tensors) in files.items():
         writer.begin_file(name, len(data), [(n, "F32", shape, offset, size, None, None) for n, shape, offset, size in tensors])
@@ -401,7 +401,7 @@ def test_distcp(tmp_path, way):
     run_command(path, cwd=tmp_path)
     found = load_file(tmp_path / f"{path}.lmc")
     expected = flatten(state)
-    if way == "file":  # what has other dimensions in memory is called after these
+    if way == "file":  # a tensor with other dimensions in memory has these in its name
         assert {name.partition("[")[0] for name in found} == set(expected)
         found = {name.partition("[")[0]: t for name, t in found.items()}
         for name, t in expected.items():
@@ -415,7 +415,7 @@ def test_distcp(tmp_path, way):
 
 @pytest.mark.filterwarnings("ignore")
 def test_distcp_that_is_not_understood(tmp_path):
-    """Nothing is given that may be transposed: not in a delta without its base, nor if .metadata is another checkpoint's."""
+    """Tensors that may be transposed are refused: in a delta without its base, or if .metadata is of another checkpoint."""
     state = make_checkpoint()
     for step in ("one", "two"):
         torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / step)
@@ -454,7 +454,7 @@ del HOSTILE_METADATA["repeated"]
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", HOSTILE_METADATA.values(), ids=HOSTILE_METADATA)
 def test_hostile_metadata(tmp_path, change):
-    """Without it items are known by what the index lists: it gives the right tensors, or none."""
+    """Without .metadata only the index tells the items: tensors are right, or refused."""
     state = make_checkpoint()
     torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / "one")
     run_command("one", cwd=tmp_path)
@@ -482,7 +482,7 @@ def test_without_crc32(tmp_path):
 
 
 def test_broken_archives(tmp_path):
-    """They have no tensors, and those that are listed nevertheless are not given."""
+    """Such files have no tensors; if the index lists some, they are refused."""
     t = torch.arange(20.0).view(4, 5)
     torch.save({"t": t.t()}, tmp_path / "v.pt")
     whole = (tmp_path / "v.pt").read_bytes()
@@ -495,7 +495,7 @@ def test_broken_archives(tmp_path):
         (entry + 10, 8),  # compressed
         (entry + 10, 99),
         (entry + 26, 255),  # larger than the file
-        (end + 55, 255),  # places before the beginning
+        (end + 55, 255),  # offsets before the beginning
     ):
         data = whole[:at] + bytes([value]) + whole[at + 1 :]
         with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"v.pt": (data, [])})) as r:
@@ -505,7 +505,7 @@ def test_broken_archives(tmp_path):
 
 
 def test_directories_that_overlap(tmp_path):
-    """Each covers all that is below it, so that to read them all would take the square of the file's size."""
+    """Each part contains all later ones, so reading all of them would take quadratic time."""
     name, content = b"x/data.pkl", pickle.dumps({}, 2)
     fields = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, zlib.crc32(content), len(content), len(content), len(name), 0)
     member = b"PK\3\4" + fields + name + content
@@ -547,7 +547,7 @@ def test_names_that_parts_repeat(tmp_path):
 
 
 def test_names_of_several_files(tmp_path):
-    """What all files of a snapshot say is bounded, too."""
+    """The sum over all files of a snapshot is limited, too."""
     directory = tmp_path / "abc"
     directory.mkdir()
     x = torch.arange(3300.0)

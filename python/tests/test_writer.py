@@ -1,4 +1,4 @@
-"""Nothing is lost: not the base, not what a writer that gave up would write over, not the mode of a file."""
+"""Nothing is lost: the base, an old file when its writer gives up, the mode of a file."""
 
 import errno
 import gc
@@ -90,7 +90,7 @@ def test_abort_is_the_end(tmp_path, weights):
 
 
 def test_progress_of_several_files(tmp_path, weights):
-    """The total is of what was added so far; nobody knows it once a file does not tell its size."""
+    """The total counts what was added so far. It is None after a file of unknown size."""
     seen = []
     with lmc.Writer(tmp_path / "x.lmc", progress=lambda *x: seen.append(x)) as w:
         w.add_arrays({"w": weights}, "a")
@@ -108,7 +108,7 @@ def test_progress_of_several_files(tmp_path, weights):
 
 
 def test_the_directory_is_synced(tmp_path, monkeypatch):
-    """After the file has its name: else a power cut may take it away again."""
+    """The directory is synced after the file has its name: else a power cut may remove it."""
     called = []
     fsync, replace = os.fsync, os.replace
 
@@ -230,7 +230,7 @@ def test_a_fork_leaves_the_file_alone(tmp_path, weights, how):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("who", ["progress", "input"])
 def test_a_fork_in_a_callback(tmp_path, who):
-    """The child that returns from it must not write to the file, which is the parent's, too."""
+    """A child that returns from the fork must not write to the file, which belongs to the parent."""
     data = np.random.default_rng(1).bytes(3 << 20)
     children = []
 
@@ -238,7 +238,7 @@ def test_a_fork_in_a_callback(tmp_path, who):
         if not children:
             children.append(os.fork())
             if children == [0]:
-                signal.alarm(20)  # rather killed than waiting for ever
+                signal.alarm(20)  # killed, if it would wait forever
 
     class File(io.BytesIO):
         def readinto(self, buffer):
@@ -312,7 +312,7 @@ def test_a_file_keeps_its_mode(tmp_path, weights):
         for mode in (0o600, 0o664, 0o444):
             path.chmod(mode)
             w = lmc.Writer(path)
-            assert all(stat.S_IMODE(x.stat().st_mode) == mode for x in tmp_path.iterdir())  # of the unfinished one, too
+            assert all(stat.S_IMODE(x.stat().st_mode) == mode for x in tmp_path.iterdir())  # also the unfinished file
             w.add("w", weights)
             w.finish()
             assert stat.S_IMODE(path.stat().st_mode) == mode
@@ -351,7 +351,7 @@ def test_out_of_another_shape(tmp_path, weights):
 
 @pytest.mark.parametrize("header", [{"a": 1}, {"a": {"dtype": "U8", "shape": [9], "data_offsets": [0, 99]}}, {"a": {"data_offsets": [0, 9]}}])
 def test_a_damaged_safetensors_file(tmp_path, header):
-    """As a base it is refused with its name; as a file it is bytes like others."""
+    """As a base it is refused, with its name in the message; as a file its bytes are added."""
     text = json.dumps(header).encode()
     data = len(text).to_bytes(8, "little") + text + b"123456789"
     (tmp_path / "x.safetensors").write_bytes(data)
@@ -366,7 +366,7 @@ def test_a_damaged_safetensors_file(tmp_path, header):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 @pytest.mark.parametrize("buffering", [0, -1])
 def test_pipes_that_have_nothing_now(tmp_path, buffering):
-    """That is not their end."""
+    """None from a non-blocking file is not its end."""
     source, target = os.pipe()
     os.set_blocking(source, False)
     os.write(target, b"x" * 1000)
@@ -380,7 +380,7 @@ def test_pipes_that_have_nothing_now(tmp_path, buffering):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
 def test_a_pipe_is_no_base(tmp_path):
-    """Nobody writes to it, and nobody waits."""
+    """A pipe without a writer does not block."""
     os.mkfifo(tmp_path / "pipe")
     for make in (lambda: lmc.Writer(tmp_path / "b.lmc", base=tmp_path / "pipe"), lambda: lmc.open(lmc.numpy.save({"a": np.ones(3)}), base=tmp_path / "pipe")):
         with pytest.raises(OSError, match="pipe cannot seek"):

@@ -29,9 +29,8 @@ enum {
     LMC__PLANE_TREE_ESCAPE = 3
 };
 
-/* Trees and masks. Levels of a tree times masks within masks bound a decoder's recursion and
- * memory. */
-#define LMC__MAX_LENGTH 15u     /* of a code, so levels of a tree (spec 6.2) */
+/* Trees and masks. Depth times nesting bounds a decoder's recursion and memory. */
+#define LMC__MAX_LENGTH 15u     /* of a code; depth of a tree (spec 6.2) */
 #define LMC__MAX_FLAT 6u        /* depth of a flat node: one vpermb looks up 64 symbols */
 #define LMC__MASK_MODE_MIN 256u /* masks of fewer bits have no mode byte (spec 6.3) */
 #define LMC__MAX_NESTING 2u     /* masks within masks (spec 6.3) */

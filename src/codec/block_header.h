@@ -7,7 +7,7 @@
 
 /* The header of a block: 24 bytes (spec 5).
  *
- *     0  sync B2         salvage searches damaged files for it
+ *     0  sync B2         a mark, which salvage looks for in damaged files
  *     1  width           bytes of an element
  *     2  coding          order | predicted | layout, see wire_block.h
  *     3  grouping        classes - 1 | sparse | natural planes (spec 5.2)

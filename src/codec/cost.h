@@ -8,7 +8,7 @@
  *
  *     bits * (time that a bit is worth) + time
  *
- * where time is that of encoding and decoding together. So a level mainly is one number: the worth
+ * where time is that of encoding and decoding together. So a level is mainly one number: the worth
  * of a bit. Times come from tables, and are not measured, because bytes must not depend on the
  * machine. Unit: 1/1024 of a cycle, on a Zen 4 core with AVX2. */
 

@@ -33,8 +33,8 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* Reads the thresholds and counts the elements of each class. header: the header's Grouping. The
- * thresholds must ascend strictly from 1 on: so each class has a key, and each grouping only one
- * code. */
+ * thresholds must ascend strictly from 1 on: so each class has at least one key, and each grouping
+ * has only one form. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)

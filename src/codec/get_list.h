@@ -132,8 +132,8 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
  *
  * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
  * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child that may be the
- * start of the right child, so the left one is decoded first. */
+ * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
+ * right child's, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -202,9 +202,9 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, that merge is not done yet, because get_planes.h merges
- * while it joins planes to elements. The root's sides and mask are then in *root; root->row is the
- * list. Else root->mask is NULL. If *root was in use before, its merge is done first. */
+ * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
+ * root->mask is NULL. If *root already has another tree's root, that is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {

@@ -35,8 +35,8 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *    order of their making. n_of[L] counts the nodes at depth L that have not been visited.
  *    Visiting a node removes one node of its depth and adds two children below.
  *
- * 3. The limit, as in libdeflate: if a node's children would be too deep, a leaf at the greatest
- *    depth above them that has one gets two children instead. The sum of 2^-length stays 1. There
+ * 3. The limit, as in libdeflate: if a node's children would be deeper than the limit, the deepest
+ *    leaf that is above the limit gets two children instead. The sum of 2^-length stays 1. There
  *    always is such a leaf: if all were at the limit, there would be 2^limit. The result is
  *    slightly longer than the best limited code.
  *

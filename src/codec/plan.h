@@ -88,8 +88,8 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
  *
  * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
  * log2 c) bits, and saves nodes and lengths. So the rarest symbols are escaped while the loss is at
- * most 1/512 bit for each counted element, and 4 bits, a field of the header, for each symbol.
- * (Below, both sides are in 1/512 bits.) */
+ * most 1/512 bit for each counted element, plus 4 bits for each symbol, which are its field in the
+ * header. (Below, both sides are in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -109,9 +109,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* Returns the highest symbol of a short list that gets a code. All above it are escaped: each value
- * up to a few high ones would take 4 bits of the header. The bits for a limit are those of the
- * symbols up to it, and of the others as one escape, with 8 bits more for each. */
+/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. With a few
+ * very high symbols, each value below them would take 4 bits of the header. The bits for a limit
+ * are those of the symbols up to it, and of the others as an escape with 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */

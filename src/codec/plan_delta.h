@@ -13,7 +13,7 @@
 /* Chooses whether and how to code a block against its prediction (spec 5.2), by a sample of both.
  *
  * An element is coded as its *residual*: its distance from the prediction, counted in floats or
- * integers. How large it is depends on the prediction's exponent, the *key*: weights change by
+ * integers. A residual's size depends on the prediction's exponent, the *key*: weights change by
  * similar absolute amounts, and small floats are closer to each other. So elements are sorted into
  * *classes*, ranges of the key, and each class has its own trees. The decoder has the prediction,
  * so it can compute each element's class.
@@ -53,8 +53,9 @@ typedef struct lmc__delta {
 
 /* More classes than lmc__effort says make deltas that are not sparse up to 2 % smaller, but each
  * class takes time to decode. Levels FAST and DEFAULT add a class if at most a fifth of the
- * elements has changed; DEFAULT also if it saves 1/LMC__MORE_SAVING of the bits. In a sparse delta
- * each class must save 1/2048 of the bits, or 1/256 if the delta takes more than n / 16 bits. */
+ * elements has changed. If the limit is then LMC__DEFAULT_CLASSES, one more class is used if it
+ * saves 1/LMC__MORE_SAVING of the bits. In a sparse delta each class must save 1/2048 of the bits,
+ * or 1/256 if the delta takes more than n / 16 bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u

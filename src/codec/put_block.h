@@ -13,8 +13,8 @@
 #include "codec/put_planes.h"
 #include "codec/put_delta.h"
 
-/* Encodes a block: as planes, as a delta against its prediction, or stored. It takes the smallest
- * way, as far as estimates can tell.
+/* Encodes a block: as planes, as a delta against its prediction, or stored. It chooses the smallest
+ * form, as far as estimates can tell.
  *
  * A program may change the elements while they are encoded (CONTRACT in lmc.h). The output must
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come

@@ -178,8 +178,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
                             NULL);
     else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
-        g.lists.row[0][p] = e->out + p * n; /* written to their place in the payload; there */
-    e->out += n_natural * n;                /* are no masks then */
+        g.lists.row[0][p] = e->out + p * n; /* their place in the payload: as such a delta is */
+    e->out += n_natural * n;                /* not sparse, there are no masks before them */
     if (!lmc__push_classes(e, &g)) return 0;
     if (g.is_listed)
         e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,

@@ -14,8 +14,8 @@
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At each node, the kernel
  * partition makes a mask, one bit for each element, and the lists of the elements that go left and
- * right. The mask is written; then both lists are written likewise. A child's n is a number of bits
- * in its parent's mask, so it is not stored.
+ * right. The mask is written; then both lists are written likewise. A child's n is the number of
+ * ones or zeros in its parent's mask, so it is not stored.
  *
  * The bytes of a mask in which one bit is rare can be compressed again. Then the mask is *nested*:
  * its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of that tree
@@ -60,8 +60,9 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* Writes the nested code of a mask of size bytes to `code`, which has room for size bytes. Returns
- * its size, or `size` if it would not be smaller. list and spare: lists of size. e->out is changed
- * meanwhile, because the mask may already be there, where it stays if the code is not smaller. */
+ * its size, or `size` if it would not be smaller. list and spare: lists of size. The mask may
+ * already be at e->out, and stays there if its code is not smaller: so e->out is set to `code`
+ * meanwhile. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -219,10 +220,10 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 /* Writes a node of e->scratch->trees[node.nesting]. list: ranks of its n elements, overwritten;
  * spare: a list of n.
  *
- * The cases of spec 6.2: no elements, or one symbol: no bytes; the escape: ranks are mapped back to
- * bytes; a flat node: bit planes; else a mask and two children. The partition writes the mask to
- * its place in the output. Only if it does not fit there, the mask is made on the stack: nested it
- * may fit. A child that is one symbol needs no list.
+ * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
+ * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
+ * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
+ * made on the stack: nested it may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
  * tree, so at most 15 n; for skewed lists little more than n. */

@@ -140,8 +140,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
- * 2^D leaves have one length, D below the node, and none is the escape. D = 1 is an ordinary mask,
- * which may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
+ * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;

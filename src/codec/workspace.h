@@ -99,8 +99,8 @@ typedef struct lmc__scratch {
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
  * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
  * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting, and one for each node on the path whose mask fits in the output only when it is
- * nested. */
+ * nesting. It takes one more for each node on the path whose mask fits in the output only when it
+ * is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;

@@ -27,7 +27,7 @@ typedef struct lmc_cuda lmc_cuda;
 
 /* All zero: the defaults. */
 typedef struct lmc_cuda_options {
-    size_t struct_size; /* as of a block's */
+    size_t struct_size; /* as in lmc_block_options */
     uint64_t device;    /* its ordinal */
     /* NULL, or an existing directory for compiled kernels (some 100 KB for each architecture). So
      * they are compiled once on a machine, in some seconds, and not in each process. Whoever can

@@ -14,7 +14,7 @@
  * remainder of a division by the CRC's polynomial. The message is a polynomial over GF(2), and its
  * first bit is the highest coefficient. So the CRC is linear: the register after parts A, B is
  *
- *     register(A B) = register(A) * x^(8 size(B)) xor register(B), B from 0
+ *     register(A B) = register(A) * x^(8 size(B))  xor  register(B), B from 0
  *
  * All constants in tables.h are such powers of x modulo the polynomial. Numbers are *reflected*:
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.

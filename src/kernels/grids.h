@@ -314,7 +314,7 @@ LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *
  *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
- *     high, -low at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut changes nothing */
 LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
                                                uint32_t scale, const lmc__grid *grid, int32_t limit,
                                                int is_signed)

@@ -22,8 +22,8 @@
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Bits of an encoded scale, about: for each element less than a bit in groups of 16, less than a
- * 20th in groups of 256. */
+/* An encoded scale takes about 12 bits: less than one for each element of a group of 16, less than
+ * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
 /* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */

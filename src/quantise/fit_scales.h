@@ -54,7 +54,7 @@ static int32_t lmc__to_logarithm(float v)
  * sides of zero. A logarithmic grid has M in its middle.
  *
  * The sums are of bits >> 14 (the kernel sum_magnitudes), so that 32,768 of them fit in 32 bits;
- * the mean >> 2 is an upper half. A group may continue in the next chunk. */
+ * mean >> 2 is the upper half of a float. A group may continue in the next chunk. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;

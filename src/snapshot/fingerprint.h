@@ -16,10 +16,10 @@
  * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
  * tensor:
  *
- *     tensors   |------- A ---------------|  gap |--- B ---|
- *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     tensors   |------- A ---------------|  gap  |--- B --|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
- *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
  * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,

@@ -19,10 +19,10 @@
 /* Salvage: finds what is intact in a damaged file (spec/salvage.md). It is a reader whose tables
  * are made from what is found:
  *
- *     salvage_place.h without an index: streams and runs in the order in which they lie
- *     salvage_walk.h searches the file for sections, headers of blocks, the index salvage_open.h
- *     the ends of the file, the walk, the tables salvage_read.h decodes blocks; returns ranges;
- *     compares fingerprints
+ *     salvage_place.h   without an index: lists streams and runs in the order of the file
+ *     salvage_walk.h    searches the file for sections, headers of blocks, the index
+ *     salvage_open.h    reads the ends of the file, starts the walk, fills the tables
+ *     salvage_read.h    decodes blocks; returns ranges; compares fingerprints
  *
  * What it guarantees, and how:
  *

@@ -5,8 +5,9 @@
 /* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
  * of 256 KiB, and names and dtypes.
  *
- *     state the digest of all whole blocks of 64 bytes so far block the bytes after these blocks:
- *     size % 64 bytes size number of bytes so far
+ *     state   the digest of all whole blocks of 64 bytes so far
+ *     block   the bytes after these blocks: size % 64 bytes
+ *     size    number of bytes so far
  *
  * A copy of the struct can go on independently. */
 typedef struct lmc__sha256 {

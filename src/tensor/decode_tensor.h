@@ -5,8 +5,8 @@
 #include "tensor/wave.h"
 #include "tensor/tensor.h"
 
-/* Decodes a range of a tensor. Only its header says how long a block is, so all headers from the
- * first on are read. Blocks before the range are skipped after their header was checked.
+/* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
+ * from the first on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
@@ -51,8 +51,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * A block may be larger than the options say. The workspace is too small then, which must be found
- * before a worker uses it. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. That must
+ * be found before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -81,7 +81,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* Reads up to max_jobs headers, decodes their blocks as a wave, and so on. Bytes behind the last
+/* Repeats: reads up to max_jobs headers, then decodes their blocks as a wave. Bytes behind the last
  * block are an error only if the range is the whole tensor. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,

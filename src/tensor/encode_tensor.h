@@ -20,8 +20,8 @@
  *
  *                           dst   |packed....|  wave i: packing  |  wave i + 1: encoding  |
  *
- *                       Else a wave's slots begin behind the packed blocks. It has as many blocks
- *                       as dst has room for, and is packed before the next wave begins.
+ *                       Else a wave's slots begin behind the packed blocks. The wave has as many
+ *                       blocks as dst has room for, and is packed before the next wave begins.
  *
  * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
  * together, so block i is never packed above its slot, and a packed wave ends at or below the next

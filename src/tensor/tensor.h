@@ -25,7 +25,7 @@
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
 /* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Elements of 4 and 8 bytes are not sparse. */
+ * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -55,8 +55,8 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 }
 #endif
 
-/* The same for a tensor. Any quantiser counts as a prediction, so that block sizes do not depend on
- * how it was fitted. */
+/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
+ * depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -78,7 +78,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
 }
 
 /* All blocks stored, and as small as without the prediction, which may be useless
- * (lmc__is_useless). It is also the room for all slots (encode_tensor.h). */
+ * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
