@@ -1943,9 +1943,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -2044,20 +2044,20 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The bytes of v sorted by the bits of m: zeros (bytes with a 0) from the lower end up, in order,
- * ones from the upper end down. In three steps some bytes change places with bytes 1, 2, 4 apart,
- * as lmc__sort_swaps says. Here ones are capitals:
+/* The bytes of v sorted by the bits of m: *zeros*, the bytes whose bit is 0, from the lower end up,
+ * in order; *ones* from the upper end down. In three steps some bytes change places with bytes 1,
+ * 2, 4 apart, as lmc__sort_swaps says. Here ones are capitals:
  *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
  *     4 apart    a d f g H E C B
  *
- * Three steps are enough. After the step of n each block of 2 n bytes is a ring. Its zeros are side
- * by side, from the place (modulo 2 n) that is the number of zeros before the block. Its ones fill
- * the rest, in reverse order. The zeros of two rings side by side continue each other. So of two
- * bytes n apart, one in each half of the larger ring, one belongs to its lower half, one to its
- * upper. */
+ * Three steps are enough. After the step with distance n, each block of 2n bytes is a ring. If k
+ * zeros are before the block, its zeros are side by side from place k modulo 2n on. Its ones fill
+ * the rest, in reverse order. Each step joins two rings of n bytes: the zeros of the second
+ * continue those of the first. So of two bytes n apart, exactly one belongs in the lower half of
+ * the larger ring. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2067,8 +2067,8 @@ LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 }
 #endif
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -8298,8 +8298,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -8335,7 +8335,7 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -8347,8 +8347,8 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -8458,9 +8458,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -16903,7 +16903,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  *                                         |           |                               |
  *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
  *                                                     |                               |
- *                                                     +-> carry: what spans have cut -+
+ *                                                     +-> carry: blocks that are cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
@@ -16928,8 +16928,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
- * come before the section. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks
+ * belong before the section, but would be written after it. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16958,13 +16958,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes of a block are compared with the prediction. */
+/* How much of a block is compared with the prediction: number of pieces, and bytes of each. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
- * first block, at data, have changed. In such blocks headers, tables and classes are large compared
- * with the changes. The section of the run is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
+ * changed in samples of its first block, which is at data. In small blocks, headers, tables and
+ * classes are large compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16987,8 +16987,8 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
 }
 
 /* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
- * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
- * which are written with the next wave. */
+ * digester and the index get the sums and sizes of the new blocks, in order. These blocks become
+ * parts, which are written while the next wave is encoded. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -17082,7 +17082,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
+    if (w->block == 0 && w->options.read_back) { /* for lmc__read_written */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17147,10 +17147,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
- * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
- * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
- * read instead, to be written again with that; *kept: its size. */
+ * Else they become blocks. The first block is carry and the bytes that it lacks (unless its run
+ * chooses larger blocks); later ones are coded in place. data is valid only until this returns, so
+ * even a small wave is encoded. The rest is copied to carry. But a rest of at most `room` bytes is
+ * instead copied in front of the next read, and is passed again with it; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17208,9 +17208,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
- * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
- * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
+/* Where in a buffer a stream's bytes are read to. At least LMC__REST_ROOM bytes before it are for
+ * the rest of the previous read. The place begins a cache line: some OS kernels on x86-64 copy much
+ * more slowly to 8 to 31 bytes after a page's start, where memory of malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)

@@ -1685,9 +1685,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1742,8 +1742,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -5714,8 +5714,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5751,7 +5751,7 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -5763,8 +5763,8 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5859,9 +5859,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
