@@ -1036,9 +1036,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
- * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
- * it gcc unrolls too late and keeps arrays of vectors in memory. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD prefers small to fast
+ * code. LMC__PREFETCH fetches to the second cache. LMC__UNROLL is for loops of constant length:
+ * without it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -1174,8 +1174,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -1345,7 +1345,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1474,8 +1474,8 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
- * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
+ * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -1943,9 +1943,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -2044,20 +2044,20 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The bytes of v sorted by the bits of m: zeros (bytes with a 0) from the lower end up, in order,
- * ones from the upper end down. In three steps some bytes change places with bytes 1, 2, 4 apart,
- * as lmc__sort_swaps says. Here ones are capitals:
+/* The bytes of v sorted by the bits of m: *zeros*, the bytes whose bit is 0, from the lower end up,
+ * in order; *ones* from the upper end down. In three steps some bytes change places with bytes 1,
+ * 2, 4 apart, as lmc__sort_swaps says. Here ones are capitals:
  *
  *     v          a B C d E f g H
  *     1 apart    a B C d f E H g
  *     2 apart    a d C B H E f g
  *     4 apart    a d f g H E C B
  *
- * Three steps are enough. After the step of n each block of 2 n bytes is a ring. Its zeros are side
- * by side, from the place (modulo 2 n) that is the number of zeros before the block. Its ones fill
- * the rest, in reverse order. The zeros of two rings side by side continue each other. So of two
- * bytes n apart, one in each half of the larger ring, one belongs to its lower half, one to its
- * upper. */
+ * Three steps are enough. After the step with distance n, each block of 2n bytes is a ring. If k
+ * zeros are before the block, its zeros are side by side from place k modulo 2n on. Its ones fill
+ * the rest, in reverse order. Each step joins two rings of n bytes: the zeros of the second
+ * continue those of the first. So of two bytes n apart, exactly one belongs in the lower half of
+ * the larger ring. */
 LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2067,8 +2067,8 @@ LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 }
 #endif
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -8169,15 +8169,15 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
  * add a dtype; numbers never change.
  *
- * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
- * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
- * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
- * sign: an order would not help. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: by
+ * `order` against a prediction, by `own` without a prediction. Floats without a prediction are
+ * rotated by one bit, so that the top plane has the exponent without the sign. `own` is 0 if
+ * elements have one byte or no sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
     uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+    uint8_t order, own; /* enum lmc__order: against a prediction; without one */
 } lmc__dtypes[] = {
     {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
     {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
@@ -8228,8 +8228,8 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -8303,8 +8303,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -8340,20 +8340,20 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -8417,7 +8417,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -8463,9 +8463,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -8503,9 +8503,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -8534,8 +8534,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -8546,7 +8546,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -8561,7 +8561,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -8608,14 +8608,14 @@ typedef struct lmc__job {
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in the tensor of quant */
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
-     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
+     * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
     lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
@@ -8719,10 +8719,10 @@ typedef struct lmc__scratch {
 
 /* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
- * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
- * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting. It takes one more for each node on the path whose mask fits in the output only when it
- * is nested. */
+ * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
+ * nesting. It takes one more list for each node on the path whose mask fits in the output only when
+ * it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -8780,26 +8780,26 @@ typedef struct lmc__encoder {
 
 #define LMC__CYCLE 1024u
 
-/* To partition a byte and merge it again, by how many of the node's children are one symbol. */
+/* Time to partition a byte and merge it again; index: number of children that are one symbol. */
 static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 
-/* To flatten a byte to bit planes and back, by the number of planes. */
+/* Time to flatten a byte to bit planes and back; index: the number of planes. */
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
-/* To nest a byte of a mask, by level of its frozen tree: twice the time of the tree's merges at its
- * density of ones, because the lists are short. */
+/* Time to nest a byte of a mask; index: level of its frozen tree. It is twice the time of the
+ * tree's merges at its density of ones, because the lists are short. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
-/* Inner nodes of each frozen tree, a flat node counted as one. Then the fixed time of a node, and
- * of a nested mask (the tables of its tree, copies). */
+/* Inner nodes of each frozen tree; a flat node counts as one. NODE_TIME: fixed time of a node;
+ * NEST_TIME: fixed time of a nested mask (tables of its tree, copies). */
 static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47,
                                                               51, 37, 37, 29, 31};
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level. Deltas are small, so their bits are worth more. Classes have
- * their own costs (plan_delta.h). */
+/* What a level means here; see also enum lmc_level. Deltas are small, so their bits are worth more.
+ * Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* how many quarters of it are used, at most; 0: all
@@ -8844,7 +8844,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -8953,13 +8953,13 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/huffman.h =========================================================================== */
 
-/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties depend only on the
- * order of the weights: so all machines find the same lengths. */
+/* Code lengths for counted symbols, at most 15 bits. Only integers are used, and ties depend only
+ * on the order of the weights: so all machines find the same lengths. */
 
 #ifndef LMC_NO_ENCODER
 /* Sorts n different numbers (see lmc__choose_plane) in descending order: counts, given in the order
- * of their symbols. Counts of exponents rise to a peak and fall again. So taking the smaller one of
- * both ends almost sorts them, and Shell's sort (Knuth's gaps) has little left to do. */
+ * of their symbols. Counts of exponents rise to a peak and fall again. So taking the smaller of
+ * the two outer counts again and again almost sorts them; Shell's sort (Knuth's gaps) ends it. */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -8979,7 +8979,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  * lengths are set in ascending order, and the codes fill the code space exactly.
  *
  * 1. The tree, with two queues (van Leeuwen, 1976): leaves and inner nodes. The two lightest nodes
- *    without a parent get one, until one node is left. Leaves are taken from the lightest on, and
+ *    without a parent get one, until one such node is left. Leaves are taken from the lightest on;
  *    parents are made in ascending order of weight, so both queues are sorted.
  *
  * 2. The number of codes of each length. Inner nodes are visited from the root down, in the reverse
@@ -8988,7 +8988,7 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
  *
  * 3. The limit, as in libdeflate: if a node's children would be deeper than the limit, the deepest
  *    leaf that is above the limit gets two children instead. The sum of 2^-length stays 1. There
- *    always is such a leaf: if all were at the limit, there would be 2^limit. The result is
+ *    always is such a leaf: with all leaves at the limit, there would be 2^limit > n. The result is
  *    slightly longer than the best limited code.
  *
  * 4. The heaviest weights get the shortest codes. */
@@ -9032,13 +9032,13 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 
 /* == codec/lengths.h =========================================================================== */
 
-/* Chooses code lengths. Huffman's are the smallest. But in trees with many leaves (fp8, fp16, int8)
- * nearly each bit of a code takes a merge. An aligned group of 2, 4 .. 64 leaves of one length is
- * one flat node (tree.h), which replaces up to six merges.
+/* Chooses code lengths. Huffman's lengths take the fewest bits. But in trees with many leaves (fp8,
+ * fp16, int8) nearly each bit of a code takes a merge. An aligned group of 2, 4 .. 64 leaves of one
+ * length is one flat node (tree.h), which replaces up to six merges.
  *
  * So the symbols, sorted by descending count, are also grouped to *units* of 2, 4 .. 32, and
  * Huffman's algorithm is run on the units. A unit of 2^D symbols at depth d is a flat node: its
- * leaves have length d + D. This costs little, because neighbours in that order have similar
+ * leaves have length d + D. This costs few bits, because neighbours in that order have similar
  * counts. */
 
 #define LMC__MAX_LOG2_UNIT 5u
@@ -9074,7 +9074,7 @@ static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, 
     return time;
 }
 
-/* What lengths cost, as time; worth: of a bit. */
+/* The cost of a code with these lengths, as time; worth: of a bit (cost.h). */
 static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape, uint32_t worth)
 {
@@ -9160,7 +9160,7 @@ static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
     return bits - symbols;
 }
 
-/* The same in bits, rounded down. */
+/* lmc__entropy_q16 in whole bits, rounded down. */
 static uint64_t lmc__entropy(const uint32_t counts[256], uint32_t total)
 {
     return lmc__entropy_q16(counts, total) >> 16;
@@ -9186,15 +9186,15 @@ enum lmc__choice {
 #define LMC__MIN_SAVING 200u
 
 /* 1 if a list is not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit
- * for each symbol but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the limit count as
- * raw, too. */
+ * for each symbol but one (Miller, 1955): `eighths` 6 corrects this. With 7, lists near the limit
+ * count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
            (uint64_t)total * 8 * (LMC__MIN_SAVING - 1) / LMC__MIN_SAVING;
 }
 
-/* Returns how many symbols get a code. The rarest ones, from that rank on, are escaped. order:
+/* Returns how many symbols get a code. The other symbols, which are the rarest, are escaped. order:
  * count << 8, descending; *escaped: how many elements of total have no code.
  *
  * For escaped symbols with counts c and their sum S, the escape loses 8 S - (S log2 S - sum of c
@@ -9220,9 +9220,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. With a few
- * very high symbols, each value below them would take 4 bits of the header. The bits for a limit
- * are those of the symbols up to it, and of the others as an escape with 8 bits more. */
+/* Returns the highest symbol of a short list that gets a code; higher ones are escaped. Without
+ * this, each value below a few very high symbols would take 4 bits of the header. A limit costs the
+ * bits of the symbols up to it, and for each other symbol the escape and 8 bits. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, for symbols up to s */
@@ -9276,8 +9276,8 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
  *                     -> else                tree
  *
  * worth: of a bit, as time (cost.h). An escape is needed if symbols were escaped, if the list may
- * have symbols that the sample does not have, and for one symbol, because a code has at least two
- * leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
+ * have symbols that the sample does not have, or if there is only one symbol: a code has at least
+ * two leaves. A count fits in 32 bits beside its symbol, as a block has at most 2^22 elements. All
  * entries of `order` differ by the symbol, so every sort gives the same result. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
@@ -9338,7 +9338,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The code fits the sample better than the list: that costs about a bit for each symbol. */
+    /* The code fits the sample better than the list: about one bit is added for each symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))
@@ -9363,7 +9363,7 @@ typedef struct lmc__block {
     const uint8_t *base; /* their prediction; or NULL */
     size_t n;
     unsigned width;
-    enum lmc__order order, own; /* of residuals, and by themselves (see dtypes.h) */
+    enum lmc__order order, own; /* with and without a prediction (see dtypes.h) */
     enum lmc_level level;
     uint64_t *sum; /* gets the elements' sum64 if they are coded as planes; or NULL */
     int may_group; /* 1: Grouping need not be 0 (see is_ungrouped in job.h) */
@@ -9421,7 +9421,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
 /* The planes of a sample. The caller pops its lists from the stack when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
-    uint8_t *room;      /* for its elements; NULL if they are the block's */
+    uint8_t *room;      /* for its elements; NULL if these are all of the block's */
     size_t n;           /* its elements */
 } lmc__sample;
 
@@ -9435,7 +9435,7 @@ static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsi
     return 1;
 }
 
-/* Pushes the lists for a sample of a block of n elements. Returns 0 as above. */
+/* Pushes the lists for a sample of a block of n elements. Returns 0 if there is no room. */
 static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
     sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
@@ -9474,7 +9474,7 @@ static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, siz
 }
 
 /* Chooses how to code a list of n bytes, by the given number of quarters of a sample of the list;
- * with 0 by all of it. */
+ * with 0, by the whole list. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
@@ -9495,10 +9495,10 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
     return choice;
 }
 
-/* The order-0 entropy of planes of size bytes, split with this width and order, estimated by a
- * sample: bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most
- * as raw, so that chance does not decide between planes that hardly compress. UINT64_MAX if there
- * is no room, which cannot happen. */
+/* Estimates by a sample the order-0 entropy of size bytes that are split with this width and order:
+ * bits per byte, in 1/1024. Each plane counts 128 bits more than its entropy, but at most as raw,
+ * so that chance does not decide between planes that hardly compress. UINT64_MAX if there is no
+ * room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
@@ -9517,8 +9517,8 @@ static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t si
 }
 
 /* For LMC_AUTO: sets the width and orders whose planes have the least order-0 entropy in a sample.
- * A larger width is chosen only if it is better by a 128th, because a wrong guess costs more than a
- * missed one. The order of integers is tried only for the best width. */
+ * A larger width is chosen only if it is better by a 128th, because a width that is too large costs
+ * more than one that is too small. The order of integers is tried only for the best width. */
 static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
@@ -9550,13 +9550,13 @@ static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * If bits are independent, and one in m is a one, Golomb's code with parameter m ln 2 is the best
+ * If bits are independent, and one bit in m is 1, Golomb's code with parameter m ln 2 is the best
  * code for single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
  * up to 1.7 % and saves a division. Unlike a frozen tree, gaps take no bytes for nodes: only 3
- * bytes, and the bits of each one. */
+ * bytes, and the bits of each gap. */
 
-/* Chooses s for k ones in n bits. s and s + 1 cost the same if one bit in 2.08 * 2^s + 0.5 is a
- * one, where 2.08 = 1 / ln(golden ratio) (Kiely, 2004). 123 / 256 is 1 / 2.08. */
+/* Chooses s for k ones in n bits. s and s + 1 cost the same if one bit in 2.08 * 2^s + 0.5 is 1,
+ * where 2.08 = 1 / ln(golden ratio) (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
 {
     unsigned s = 0;
@@ -9601,20 +9601,20 @@ static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
- * it, which is the sum of the quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
+ * before this bit: the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * and a position depends on the one before it only by two additions.
+ * and a position depends on the previous position only by two additions.
  *
  * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
  * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
- * end are zero. */
+/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
+ * as are bits behind the end. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -9624,8 +9624,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
- * Returns their number, or SIZE_MAX if it is more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX, of its zeros. Returns
+ * their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -9674,8 +9674,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
- * returns LMC_OK. */
+/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
+ * it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -9748,12 +9748,12 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At each node, the kernel
  * partition makes a mask, one bit for each element, and the lists of the elements that go left and
- * right. The mask is written; then both lists are written likewise. A child's n is the number of
- * ones or zeros in its parent's mask, so it is not stored.
+ * right. The mask is written; then both lists are written in the same way. A child's n is the
+ * number of ones or zeros in its parent's mask, so it is not stored.
  *
- * The bytes of a mask in which one bit is rare can be compressed again. Then the mask is *nested*:
- * its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of that tree
- * may be nested, too.
+ * The bytes of a mask with few ones, or with few zeros, can be compressed again. Then the mask is
+ * *nested*: its bytes are a list, coded by the same recursion with a frozen tree (tree.h). Masks of
+ * that tree may be nested, too.
  *
  * Functions here return 0 if the output would pass e->end. Then the output is useless, and the list
  * is overwritten. They also return 0 if the list has a symbol without a code and there is no
@@ -9763,9 +9763,9 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* 1 if nesting a mask probably saves bits that are worth its time (cost.h). A nested mask takes
- * about n / 200 bits more than its entropy. A short mask does not reach all nodes: one node for
- * eight bytes is counted. */
+/* 1 if nesting a mask probably saves bits that are worth the time of nesting (cost.h). A nested
+ * mask takes about n / 200 bits more than its entropy. A short mask does not reach all nodes: one
+ * node for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -9778,9 +9778,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask with `rarer` rarer bits of n. From level 2 on
- * it is the level with the nearest logarithm. The limits of levels 0 and 1 are where two trees cost
- * the same (spec/frozen_trees.py). */
+/* The level of the frozen tree (spec 6.4) for a mask of n bits, of which `rarer` are the rarer bit.
+ * From level 2 on, the level is chosen whose probability has the nearest logarithm. The limits of
+ * levels 0 and 1 are where two trees cost the same (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -9852,8 +9852,8 @@ static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask,
 }
 
 /* The mask of a class is written as gaps if at most one bit in 2^LMC__GAPS_RARE_SHIFT is the rarer
- * one, and gaps are smaller than the mask. If it has at most LMC__GAPS_FEW bits, gaps are also
- * tried, and the smallest form is kept. */
+ * one, and gaps are smaller than the mask. If the mask has at most LMC__GAPS_FEW bits, gaps are
+ * also tried, and the smallest form is kept. */
 #define LMC__GAPS_RARE_SHIFT 4u
 #define LMC__GAPS_FEW ((size_t)1 << 15)
 
@@ -9929,7 +9929,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* 1 if the node has the tree's last leaf, and the tree has neither an escape nor a code for each
- * byte. Symbols without a code are in that node. */
+ * byte. Only that node can have symbols without a code. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -9957,7 +9957,7 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
  * The cases of spec 6.2: no bytes if there are no elements or one symbol; for the escape the
  * symbols, mapped back from ranks; for a flat node bit planes; else a mask and two children. The
  * partition writes the mask to its place in the output. Only if it does not fit there, the mask is
- * made on the stack: nested it may fit. A child that is one symbol needs no list.
+ * made on the stack: a nested mask may fit. A child that is one symbol needs no list.
  *
  * Recursion is at most 15 deep in each of up to three trees. Time is O(n) for each level of the
  * tree, so at most 15 n; for skewed lists little more than n. */
@@ -10045,7 +10045,7 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
     return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
 }
 
-/* The same for a plane whose root the kernel split_root has already partitioned by the ranks of
+/* As lmc__put_tree, for a plane whose root the kernel split_root has partitioned by the ranks of
  * e->scratch->root_tree, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
@@ -10084,7 +10084,7 @@ enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* Writes a list of n bytes as its plan says. The lists row and spare are overwritten. root: as for
  * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
- * Whether a list really is constant is checked: a sample may be wrong, or elements have changed. */
+ * It checks whether a list really is constant: a sample may be wrong, or elements have changed. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -10127,7 +10127,7 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 /* == codec/plan_planes.h ======================================================================= */
 
 /* Chooses how to code each plane of a block without a prediction, by a sample. From level MAX on
- * all bytes of the top plane are counted: it saves most. */
+ * all bytes of the top plane are counted, because this plane saves most. */
 
 /* The counts of the top plane of all elements. All planes are split, which is faster than to pick
  * the top bytes one by one. NULL if there is no room, which cannot happen (workspace.h). */
@@ -10193,7 +10193,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     return 1;
 }
 
-/* Sets choice[p] for each plane, and e->scratch->plans[p] if that is a tree. Returns 0 as above. */
+/* Sets choice[p] for each plane, and e->scratch->plans[p] for trees. Returns 0 without room. */
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
@@ -10218,7 +10218,7 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  *              +-> CRC
  *
  * If the first planes are raw, the split writes them to their place in the payload. With bf16 these
- * are all but the exponents. */
+ * are all planes except the exponents. */
 
 /* The planes of a block, and all that is needed to make them again: coding a plane overwrites its
  * row, and if its tree was too long (LMC__PUT_SPOILED), all planes are split once more. */
@@ -10354,7 +10354,7 @@ typedef struct lmc__delta {
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* a mask says which elements have changed; only these are coded */
-    uint64_t bits; /* that it takes, estimated */
+    uint64_t bits; /* of the delta, estimated */
     size_t border; /* bytes: if it is larger, coding without the prediction may be better */
 } lmc__delta;
 
@@ -10376,8 +10376,8 @@ typedef struct lmc__delta {
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number that is folded to 0, 1, 2 ... Most residuals are below
- * 16, and each of these has its own bucket. Above, each octave has two. Below 256 the bucket comes
- * from a table, which is faster than finding the octave. */
+ * 16, and each of these has its own bucket. Above, each octave has two buckets. Below 256 the
+ * bucket comes from a table, which is faster than finding the octave. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
@@ -10414,9 +10414,9 @@ typedef struct lmc__merging {
  * their residuals, and its threshold.
  *
  * Positions take n h(k / n) bits, h being the binary entropy. In n log n - (n - k) log (n - k) the
- * rounding of logarithms would matter. So it is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2,
- * which is less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes,
- * and n / 512 bits for its nested mask.
+ * rounding of logarithms would matter. It is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2:
+ * less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes, and
+ * n / 512 bits for its nested mask.
  *
  * The residuals' lowest plane is raw or a tree; in the planes above, only n_high elements are not
  * zero. */
@@ -10544,7 +10544,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
-    m->within = 0; /* lmc__sparse_class_bits counts them */
+    m->within = 0; /* lmc__sparse_class_bits counts these bits */
 }
 
 /* Merges class c with the next class, and moves up the classes behind. Then computes what merging c
@@ -10560,8 +10560,8 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
     if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Finds the best way to merge a few classes to at most `most`, by dynamic programming. Sets
- * n_classes and the classes' first keys; returns the bits of all. Each class above max_classes must
+/* Finds the best way to merge a few classes to at most `most`, by dynamic programming. Sets their
+ * new number and first keys; returns the bits of all classes. Each class above max_classes must
  * save 1/LMC__MORE_SAVING of the bits; in a sparse delta each class must save something.
  *
  *     cost[i][j]     of classes i .. j as one class
@@ -10610,9 +10610,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
 /* Finds the best classes. m->classes: counts by key of a sample in which n_equal residuals are
  * zero. Sets all of delta but its changes and border.
  *
- * Until LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most, or costs
- * least; then it calls lmc__cut_classes. It takes at most 255 merges, of O(LMC__MAGNITUDES) each.
- * The first class begins at key 0, so only the others have thresholds (spec 5.2). */
+ * While more than LMC__FEW_CLASSES are left, it merges the two neighbours whose merge saves most or
+ * costs least: at most 255 merges, of O(LMC__MAGNITUDES) each. Then it calls lmc__cut_classes. The
+ * first class begins at key 0, so only the others have thresholds (spec 5.2). */
 static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
                                 size_t n_equal)
 {
@@ -10652,8 +10652,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
 }
 
 /* Estimates the bits of a block of n elements without a prediction: the sum over its planes, each
- * estimated as in lmc__is_raw, but at most as raw. rows: lists for the planes. The delta's estimate
- * uses the same sample, so both have similar errors. */
+ * estimated as in lmc__is_raw, but not larger than raw. rows: lists for the planes. The delta's
+ * estimate uses the same sample, so both have similar errors. */
 static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
                                      const lmc__block *sample, size_t n)
 {
@@ -10773,8 +10773,8 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
 /* == codec/put_delta.h ========================================================================= */
 
 /* Writes the payload of a block against its prediction (spec 5.2), as plan_delta.h has chosen. One
- * pass over both (the kernel group) computes the residuals, sorts them into classes by the
- * prediction, and splits them:
+ * pass over the elements and the base (the kernel group) computes the residuals, sorts them into
+ * classes by the prediction, and splits them:
  *
  *     elements \                                    class 0: plane 0 .. w-1 \
  *               residual -> by the key to ->        class 1: plane 0 .. w-1  } lists, coded
@@ -10798,7 +10798,7 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Removes zero residuals from the lists of class c, and sets its mask: bit i is 1 if residual i is
- * kept. The residuals move up in place, in all planes alike.
+ * kept. Kept residuals move to the front of each list.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
@@ -10887,8 +10887,8 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* Writes one list of a class. If its tree is longer than the list, all lists are made again from
- * the elements; the CRC shows that they are the same. Returns 0 if there is no room, or if elements
- * have changed. */
+ * the elements; the CRC shows that these are the same. Returns 0 if there is no room, or if
+ * elements have changed. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -10981,7 +10981,7 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
 
 /* Encodes without the prediction, as planes, in at most cap bytes and fewer bytes than the
  * elements. This and the next three functions return how the block is coded. payload_size is 0 if
- * it does not fit; dst is overwritten even then. */
+ * the payload does not fit; dst is overwritten even then. */
 static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
                                             const lmc__block *block)
 {
@@ -10997,7 +10997,7 @@ static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_
     return coding;
 }
 
-/* The same against the prediction. */
+/* As lmc__encode_direct, but against the prediction. */
 static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
                                            const lmc__block *block, const lmc__delta *delta)
 {
@@ -11020,10 +11020,10 @@ static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t
  *
  *   1  the delta, if the verdict is DELTA; done if it takes at most delta.border bytes
  *   2  else without the prediction (direct)
- *   3  then the delta in fewer bytes than 2, unless the verdict is DIRECT, or 1 has shown that the
- *      delta takes more than 2
+ *   3  then the delta in fewer bytes than step 2 took, unless the verdict is DIRECT, or step 1 has
+ *      shown that the delta takes more
  *
- * There is only one buffer. So if 3 does not fit, 2 is encoded again. */
+ * There is only one buffer. So if the delta of step 3 does not fit, step 2 is done again. */
 static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
                                               const lmc__block *block)
 {
@@ -11071,7 +11071,7 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
         best_level = trial.level;
     }
     if (coding.payload_size || !best.payload_size) return best;
-    trial.level = best_level; /* a later trial has overwritten it */
+    trial.level = best_level; /* a later trial has overwritten the best payload */
     return lmc__encode_at_level(e, dst, cap, &trial);
 }
 
@@ -11102,9 +11102,9 @@ static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned widt
     job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
 }
 
-/* Encodes job's block, but does not quantise it: the payload, then the header, which has its CRC.
- * If no payload is smaller than the elements, they are stored. DST_TOO_SMALL: there is no room for
- * the header, or for a block that must be stored. */
+/* Encodes job's block, but does not quantise it: the payload, then the header, which has the
+ * payload's CRC. If no payload is smaller than the elements, these are stored. DST_TOO_SMALL: there
+ * is no room for the header, or for a block that must be stored. */
 static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
                                          size_t ws_size)
 {
@@ -11179,7 +11179,7 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -11223,7 +11223,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -11294,10 +11294,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -11358,17 +11358,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -11407,7 +11407,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -11446,8 +11446,8 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -11483,14 +11483,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -11524,8 +11524,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -11755,7 +11755,7 @@ typedef struct lmc__quant_source {
     size_t n;
 } lmc__quant_source;
 
-/* n of its elements, from element i on. */
+/* n elements of a source, from element i on. */
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
@@ -11766,8 +11766,8 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
 }
 
 /* Finds the symbols of n F32 elements at x; returns how many are LMC__EXCEPTION. s: their
- * predictions, used only with is_predicted. With a table, each symbol becomes the nearest one with
- * a code. */
+ * predictions, used only with is_predicted. With a table, each symbol becomes the nearest symbol
+ * that has a code. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -11961,8 +11961,8 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * another tensor, and a reader must get the same elements. *content: the restored elements, in the
  * workspace; not set if the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and are coded exactly; if that does not
- * fit, they are coded without loss. */
+ * With is_recovered the elements were quantised before, and are coded exactly; if their quantised
+ * form does not fit, the block is coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -12027,9 +12027,9 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -12037,7 +12037,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -12143,10 +12143,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -12161,7 +12161,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -12276,9 +12276,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
- * restored. */
+/* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -12423,8 +12423,8 @@ LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lm
 }
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data and must be whole
- * elements, by what decoding will return. Groups count from the tensor's first byte. second: of the
- * same elements. */
+ * elements, by what decoding will return. Groups count from the tensor's first byte. second: the
+ * second moments of the same elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -12433,7 +12433,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
-    if (q->is_recovered) return LMC_OK; /* such elements stay exact */
+    if (q->is_recovered) return LMC_OK; /* these elements stay exact */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
     for (i = 0; i < source.n; i += n) {
         const lmc__quant_source strip =
@@ -12516,8 +12516,8 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
- * after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before the call, and their results
+ * are seen after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
@@ -12527,8 +12527,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
- * their decoded bytes. */
+/* For each worker in a wave: jobs (several, so that fewer workers wait at the wave's end), and the
+ * limit of their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -12612,8 +12612,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
- * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
- * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
+ * (spec 10). All blocks have the decoded size of the first block; only the last block may be
+ * smaller. Blocks are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
@@ -12623,12 +12623,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
- * many. */
+ * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
+ * may be a 16-bit element. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
+/* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
+ * are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -12658,8 +12658,8 @@ static unsigned lmc__limit_log2_block(enum lmc_dtype dtype, unsigned log2_block)
 }
 #endif
 
-/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
- * depend on how the quantiser was fitted. */
+/* lmc__get_block_size for a tensor's options. Any quantiser counts as a prediction, so that block
+ * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -12680,7 +12680,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as without the prediction, which may be useless
+/* The worst case: all blocks are stored, and as small as without a prediction, as it may be useless
  * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
@@ -12759,10 +12759,9 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *                       Else a wave's slots begin behind the packed blocks. The wave has as many
  *                       blocks as dst has room for, and is packed before the next wave begins.
  *
- * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 are not larger
- * together, so block i is never packed above its slot, and a packed wave ends at or below the next
- * wave's first slot. So packer and encoders write to different bytes. All three ways give the same
- * bytes. */
+ * Slot i begins at dst + i * lmc_block_bound(block_size). Blocks 0 to i - 1 fit in their slots, so
+ * block i is never packed above its slot, and a packed wave ends at or below the next wave's first
+ * slot. So packing and encoding write to different memory. All three ways give the same output. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -12797,8 +12796,8 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
- * wave ends where dst has no room for another slot. Its first block gets the room that is left,
- * because it may be small enough. Returns the number of jobs, at least 1. */
+ * wave ends where dst has no room for another slot. The wave's first block gets even less room than
+ * a slot, because it may be small enough. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -12828,8 +12827,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Encodes all waves, of max_jobs each. slot: 0, or the size of a slot if a wave is packed while the
- * next one is encoded. That needs the jobs of both waves, so two sets of jobs alternate. An error
- * ends it at once, and leaves dst undefined. */
+ * next one is encoded. Packing then needs the previous wave's jobs, so two sets of jobs alternate.
+ * An error ends the call at once, and leaves dst undefined. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -12849,8 +12848,8 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
 }
 
 /* 1 if a sample of the first block says that the prediction is useless. Then the smaller blocks of
- * a tensor without a prediction are better. Always 0 if the caller has chosen the block size, and
- * with a quantizer, whose blocks need their prediction. */
+ * a tensor without a prediction are better. Always 0 if the caller has chosen the block size, or
+ * for a quantizer: its blocks need their prediction. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -12969,8 +12968,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. That must
- * be found before a worker uses the workspace. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. This is
+ * checked here, before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -12991,7 +12990,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* first the prediction: with one the workspace is larger */
+    /* before the workspace, which is larger with a prediction */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -16908,7 +16907,7 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *dat
  *                                         |           |                               |
  *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
  *                                                     |                               |
- *                                                     +-> carry: what spans have cut -+
+ *                                                     +-> carry: blocks that are cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
@@ -16933,8 +16932,8 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks would
- * come before the section. */
+/* Writes body as a section, without an entry in the index. No wave may be planned: its blocks
+ * belong before the section, but would be written after it. */
 static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
@@ -16963,13 +16962,13 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* So many pieces of so many bytes of a block are compared with the prediction. */
+/* How much of a block is compared with the prediction: number of pieces, and bytes of each. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
-/* Doubles the run's block size if the run is a sparse delta: if fewer than one element in 32 of its
- * first block, at data, have changed. In such blocks headers, tables and classes are large compared
- * with the changes. The section of the run is not written yet. */
+/* Enlarges the run's blocks if the run is a sparse delta: if fewer than one element in 32 has
+ * changed in samples of its first block, which is at data. In small blocks, headers, tables and
+ * classes are large compared with so few changes. The run's section is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->dtype);
@@ -16992,8 +16991,8 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
 }
 
 /* Encodes the planned wave, and writes the parts of the previous wave at the same time. Then the
- * digester and the index get the sums and sizes of its blocks, in order. The blocks become parts,
- * which are written with the next wave. */
+ * digester and the index get the sums and sizes of the new blocks, in order. These blocks become
+ * parts, which are written while the next wave is encoded. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -17087,7 +17086,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         LMC__TRY(lmc__begin_wave(w, out, head_size));
         w->wave_start = w->run.start + at;
     }
-    if (w->block == 0 && w->options.read_back) { /* lmc__read_written needs its place */
+    if (w->block == 0 && w->options.read_back) { /* for lmc__read_written */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
                                           w->run.block_size};
@@ -17152,10 +17151,10 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* Takes the file's next bytes. If the file waits in a group, they are copied and absorbed.
  *
- * Else they become blocks. The first completes the bytes in carry (unless its run chooses larger
- * blocks); the next are coded in place. data is valid only until this returns, so even a small wave
- * is encoded. The rest goes to carry. If it has at most `room` bytes, it goes in front of the next
- * read instead, to be written again with that; *kept: its size. */
+ * Else they become blocks. The first block is carry and the bytes that it lacks (unless its run
+ * chooses larger blocks); later ones are coded in place. data is valid only until this returns, so
+ * even a small wave is encoded. The rest is copied to carry. But a rest of at most `room` bytes is
+ * instead copied in front of the next read, and is passed again with it; *kept: its size. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size, size_t room,
                                        size_t *kept)
 {
@@ -17213,9 +17212,9 @@ static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Where in a buffer a stream's bytes are read to. LMC__PORTION_ROOM bytes before are for the rest
- * of the previous read. The place begins a cache line: on x86-64 some kernels (of the OS) copy
- * pages much more slowly to 8 to 31 bytes after a page's start, where malloc often begins. */
+/* Where in a buffer a stream's bytes are read to. At least LMC__REST_ROOM bytes before it are for
+ * the rest of the previous read. The place begins a cache line: some OS kernels on x86-64 copy much
+ * more slowly to 8 to 31 bytes after a page's start, where memory of malloc often begins. */
 #define LMC__REST_ROOM LMC__WAVE_SIZE
 #define LMC__PORTION_ROOM (LMC__REST_ROOM + LMC__LINE)
 static uint8_t *lmc__portion_at(const lmc__buffer *b)
