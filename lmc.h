@@ -8298,7 +8298,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
  * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
@@ -8318,7 +8318,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
+/* Symbols of the leaves of all frozen trees, sorted by their number of 1 bits, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -8340,7 +8340,7 @@ typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: first place of the leaves of length L */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
@@ -8376,7 +8376,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
- * of shorter lengths, and those of the length at x that fit below x. */
+ * of shorter lengths, and the leaves of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -8422,8 +8422,8 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
- * already at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3). A mask that is short, or at
+ * nesting 2, has none. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -8568,7 +8568,7 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+/* Restores a strip: the elements of n symbols, from element `first` on. Any symbol is valid: the
  * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
@@ -8653,10 +8653,10 @@ typedef struct lmc__job {
  *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
- * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
- * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
- * is checked all the same. */
+ * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
+ * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
+ * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
+ * fail; each is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -8797,7 +8797,7 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
  * Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
-    unsigned sample;                    /* how many quarters of it are used, at most; 0: all
+    unsigned sample;                    /* the most quarters of a sample to use; 0: all
                                            elements, for the top plane and for lists */
     unsigned max_classes;               /* of a delta that is not sparse */
 } lmc__effort;
@@ -8839,7 +8839,7 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
+/* The CRC of the block's number, as 4 bytes, and of the header's bytes before Header_CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -8923,7 +8923,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* Checks and parses the header of the block at src, of which src_size bytes are known. */
+/* Checks and parses the header of the block at src. src_size: how many bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -9079,9 +9079,9 @@ static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, 
     return bits * worth + lmc__tree_time(weights, lengths, n, has_escape);
 }
 
-/* Sets ascending code lengths for weights[0, n) in descending order, 2 <= n <= 256. Returns their
- * number: n, or n rounded up to a multiple of a unit, at most 256; the weights from n on are set to
- * 0. With has_escape one weight is the escape's, and the last code will be its code. */
+/* Sets ascending code lengths for weights[0, n) in descending order, 2 <= n <= 256. Returns the
+ * number of lengths: n, or n rounded up to a multiple of a unit, at most 256; the weights from n on
+ * are set to 0. With has_escape one weight is the escape's, and the last code will be its code. */
 static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256], unsigned n,
                                     int has_escape, uint32_t worth)
 {
@@ -9112,7 +9112,7 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 
 /* == codec/plan.h ============================================================================== */
 
-/* Chooses how a list of bytes is coded (spec 6): raw, constant, or as a tree, and with which code.
+/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or by which tree.
  * The choice uses only the counts of the list's symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in
@@ -9924,7 +9924,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* 1 if the node has the tree's last leaf, and the tree has neither an escape nor a code for each
- * byte. Only that node can have symbols without a code. */
+ * byte. Only such a node can have symbols without a code. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -10313,7 +10313,7 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
 
 /* == codec/plan_delta.h ======================================================================== */
 
-/* Chooses whether and how to code a block against its prediction (spec 5.2), by a sample of both.
+/* Chooses, by a sample, whether and how to code a block against its prediction (spec 5.2).
  *
  * An element is coded as its *residual*: its distance from the prediction, counted in floats or
  * integers. A residual's size depends on the prediction's exponent, the *key*: weights change by
@@ -10408,10 +10408,10 @@ typedef struct lmc__merging {
 /* Bits of a class in a sparse delta: positions of its k changed elements among its n elements,
  * their residuals, and its threshold.
  *
- * Positions take n h(k / n) bits, h being the binary entropy. In n log n - (n - k) log (n - k) the
- * rounding of logarithms would matter. It is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2:
- * less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes, and
- * n / 512 bits for its nested mask.
+ * Positions take n h(k / n) bits, where h is the binary entropy. This is computed as
+ * k log2(n / k) + (k - k^2 / 2n) / ln 2: less than a thousandth too large for k < n / 8. With
+ * n log n - (n - k) log (n - k) the rounding of logarithms would matter. A class without changes
+ * counts 8 bytes, and n / 512 bits for its nested mask.
  *
  * The residuals' lowest plane is raw or a tree; in the planes above, only n_high elements are not
  * zero. */
@@ -10542,7 +10542,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
     m->within = 0; /* lmc__sparse_class_bits counts these bits */
 }
 
-/* Merges class c with the next class, and moves up the classes behind. Then computes what merging c
+/* Merges class c with the next class, and closes the gap in the array. Then computes what merging c
  * with its new neighbours would save. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
@@ -10903,7 +10903,7 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 /* Returns the size of the payload, if that is smaller than the elements and at most cap. Returns 0
  * if it is not, or if elements or prediction are found to have changed.
  *
- * A first pass over the prediction counts the elements of each class, because that is the length of
+ * A first pass over the prediction counts the elements of each class: this number is the length of
  * its lists. Classes without elements have no mask and no lists; classes without coded elements
  * have no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
@@ -10960,8 +10960,8 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
  * from one reading: one pass copies the elements to planes or classes, and computes the CRC of the
  * copied bytes. Other readings (samples, counts) are only for choices, and a choice can code any
- * elements. The exception, a tree without an escape and a symbol that was not counted, is found
- * when the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
+ * elements. One exception, a symbol that was not counted in a tree without an escape, is found when
+ * the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
  * same. If elements are found to have changed, the block is stored.
  *
  *     lmc__encode_block      header; stores a block                this file
@@ -11659,7 +11659,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
  * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
@@ -12250,7 +12250,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   if predicted, the last two    BASE_WRONG instead
+ *   the last two, if predicted    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -12960,8 +12960,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. If so, the next block's bytes or prediction are
- * prefetched, because slow stores delay loads.
+ * whether they are written past the caches. For such blocks, the next block's bytes or prediction
+ * are prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */

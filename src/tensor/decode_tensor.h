@@ -48,8 +48,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. If so, the next block's bytes or prediction are
- * prefetched, because slow stores delay loads.
+ * whether they are written past the caches. For such blocks, the next block's bytes or prediction
+ * are prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
