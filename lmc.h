@@ -1083,7 +1083,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__AVX2_FEATURES "avx2,bmi,bmi2,popcnt,sse4.2,pclmul"
 #endif
 #define LMC__AVX2 __attribute__((aligned(64), target(LMC__AVX2_FEATURES)))
-#define LMC__AVX2_VPCLMUL __attribute__((target(LMC__AVX2_FEATURES ",vpclmulqdq")))
+#define LMC__AVX2_VPCLMUL __attribute__((aligned(64), target(LMC__AVX2_FEATURES ",vpclmulqdq")))
 /* With LMC_NO_AVX512 no table has this tier's functions (kernels/tiers.h), so compilers drop
  * them. */
 #ifdef LMC_NO_AVX512
@@ -4357,13 +4357,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the usual depths d is a constant, which is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -4398,10 +4391,12 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
@@ -4489,7 +4484,8 @@ LMC__INLINE_VEC void LMC__VEC(flatten_body)(uint8_t *bits, const uint8_t *src, s
 LMC__STATIC_VEC void LMC__VEC(flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                        unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(flatten_body)(bits, src, n, first, d));
+    if (depth == 2) LMC__VEC(flatten_body)(bits, src, n, first, 2);
+    else LMC__VEC(flatten_body)(bits, src, n, first, depth);
 }
 #endif
 
@@ -5327,7 +5323,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            if (left) left += 64 - ones;
+            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
+             * the constant 64 takes one. */
+            if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
@@ -6616,19 +6614,16 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and added to the CRC at a time: as many chunks as its lanes need. */
-#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
-
 /* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a
- * zero. */
+ * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
+ * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
-    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
+    uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
 /* How many elements of each group are in class c or before, for the 32 groups from tally on. The
@@ -6790,48 +6785,55 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Restores the elements of a chunk that change, and writes them to out; out already has all
- * elements of the chunk, as base has. n_groups: of the chunk, at most 32. from: its first element's
- * number. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                             size_t n_groups, const uint8_t *tally, size_t row,
+                                             const lmc__patches *changes, unsigned n_classes,
+                                             unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    size_t n = 0;
+    unsigned c;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c], n_taken;
+        before = all;
+        done->seen[c] = end;
+        if (at[next] >= end) continue;
+        lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);
+        do {
+            n_taken = lmc__take_changes_avx2(pending, n, at + next,
+                                             changes->residual[c] + (size_t)next * width, c, seen,
+                                             end, width);
+            n += n_taken;
+            next += n_taken;
+        } while (n_taken == LMC__PATCH_STEP);
+        done->next[c] = next;
+    }
+    return n;
+}
+
+/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
+ * the chunk, as base has. from: its first element's number. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
-        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
-        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
-        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
+    INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
+                                       const uint8_t *base, const lmc__key_ranges *ranges,         \
+                                       lmc__undo *undo, size_t from, unsigned width,               \
+                                       enum lmc__order order, int has_fast_pdep)                   \
     {                                                                                              \
-        const __m256i here =                                                                       \
-            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
-        __m256i before = _mm256_setzero_si256();                                                   \
-        size_t n = 0, i;                                                                           \
-        unsigned c;                                                                                \
-        for (c = 0; c < n_classes; c++) {                                                          \
-            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
-                          own = _mm256_sub_epi8(all, before);                                      \
-            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
-                                  end = seen + lmc__sum_bytes_avx2(own);                           \
-            uint32_t next = done->next[c], n_taken;                                                \
-            before = all;                                                                          \
-            done->seen[c] = end;                                                                   \
-            if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
-            do {                                                                                   \
-                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
-                                                 changes->residual[c] + (size_t)next * width, c,   \
-                                                 seen, end, width);                                \
-                n += n_taken;                                                                      \
-                next += n_taken;                                                                   \
-            } while (n_taken == LMC__PATCH_STEP);                                                  \
-            done->next[c] = next;                                                                  \
-        }                                                                                          \
+        size_t i;                                                                                  \
         for (i = 0; i < n; i++) {                                                                  \
             const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
-            const uint16_t *up_to;                                                                 \
-            size_t place;                                                                          \
+            const unsigned c = pending->place[i] / LMC__PATCH_CHUNK;                               \
+            const uint16_t *up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                         \
+            size_t place = lmc__find_group_avx2(up_to, number);                                    \
             uint64_t m;                                                                            \
-            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
-            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -6872,7 +6874,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
-        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
+        uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
         lmc__patch_progress done;                                                                  \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
@@ -6880,16 +6882,19 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
-        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
-            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+        for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
+            const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
-                    &pending, &done, out + j * width, from + j * width,                            \
-                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
+                const size_t n_pending = lmc__take_chunk_avx2(                                     \
+                    &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
+                    row, changes, grouping->n_classes, width);                                     \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
+                                                      from + j * width, &ranges, undo, i + j, w,   \
+                                                      order, has_fast_pdep));                      \
+            }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
@@ -13059,12 +13064,12 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 /* == snapshot/buffer.h ========================================================================= */
 
 /* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
- * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
- * malloc aligns. */
+ * place: a buffer has at most SIZE_MAX / 2 bytes. When the buffer grows, `data` may move. `data` is
+ * aligned as malloc aligns. */
 typedef struct lmc__buffer {
-    uint8_t *data; /* NULL: nothing yet */
+    uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* of LMC_REALLOC */
+    void *alloc_user; /* for LMC_REALLOC */
 } lmc__buffer;
 
 static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
@@ -13073,7 +13078,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
-/* The buffer can be used again. */
+/* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -13081,8 +13086,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
- * `first` to the one before the member `next`. */
+/* The buffers of a struct are neighbouring members. One call sets up or frees all buffers from the
+ * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -13097,8 +13102,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
- * appending n bytes one by one takes time O(n). On errors nothing changes. */
+/* Makes room for `more` bytes after the bytes in use. Capacity grows by half at least, so appending
+ * n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -13134,14 +13139,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
- * of 256 KiB, and names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
+ * each leaf of 256 KiB, names and dtypes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
  *     size    number of bytes so far
  *
- * A copy of the struct can go on independently. */
+ * A copy of the struct can take more bytes, independently of the original. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -13161,7 +13166,7 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 /* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
  * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
  * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
+ * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -13198,7 +13203,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -13232,9 +13237,9 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
- * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
- * is taken first, because padding changes size. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length begins
+ * at byte used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of
+ * bits is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -13259,18 +13264,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
- * size of an element as constants. */
+/* The sort and the search for all files of src/snapshot. The sort is inlined, so its comparison and
+ * the size of an element are constants. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
 /* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
  * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
- * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
- * again. Each step copies one element to spare and sifts it down from `root`: larger children move
- * up until spare fits into the free place. */
+ * While start > 0, each step adds an element to the heap [start, n). After that, each step moves
+ * the largest element, [0], to the end of [0, end), lowers end, and makes the rest a heap again.
+ * Each step copies one element to spare and sifts it down from `root`: larger children move up
+ * until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -13296,7 +13301,7 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 }
 
 /* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
- * high. Binary search: all numbers for which it is 1 must come before all others. */
+ * high if there is none. Binary search: all numbers with is_before 1 must come first. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -13310,23 +13315,23 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
- * of its content (hashes.h).
+/* Computes the fingerprints of a file's tensors and the CRC of the file (spec 7.1); on request, the
+ * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
- * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
- * tensor:
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
+ * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
+ * or in no tensor:
  *
- *     tensors   |------- A ---------------|  gap |--- B ---|
- *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|      |-- 0 ----|
+ *     tensors   |------- A ---------------|  gap  |--- B --|
+ *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
  *     blocks    |------ 0 ------|------ 1 ------|-- 2 -----|
- *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
+ *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
- * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
- * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
- * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
+ * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
+ * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
+ * A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -13334,30 +13339,30 @@ typedef struct lmc__piece {
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
-    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
+    unsigned phase; /* the piece begins at this byte of a word of the tensor */
+    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* how far pieces are planned */
+    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* that is being absorbed, or comes next */
-    uint64_t tensor_done; /* bytes of it */
+    size_t tensor;        /* the tensor that is being absorbed, or the next */
+    uint64_t tensor_done; /* absorbed bytes of that tensor */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
-     * all bytes outside of tensors (state: outside). It has room for them */
+    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
+     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
+/* Begins the next tensor. `type` makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -13368,7 +13373,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
+/* Begins a file. `file` must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -13376,7 +13381,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Turns on the hashes of content, right after lmc__begin_digester. */
+/* Turns on the hashes of content. Call this right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -13385,7 +13390,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* Appends the hash of what sha has taken, and begins the next one. */
+/* Appends the hash of the bytes that sha has taken, and begins the next hash. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -13440,8 +13445,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors counts as a U8 tensor; its size may be known only now. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next tensor. A
+ * file without tensors counts as a U8 tensor, whose size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -13464,8 +13469,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
- * data. First finishes the tensors that end before this piece, empty ones included. */
+/* Absorbs the next piece in the planned order. Its sums must be set. data: its bytes, used only for
+ * hashes. First finishes the tensors that end before this piece, including empty tensors. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -13533,7 +13538,7 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
     memset(dst, 0, LMC__TRAILER_SIZE);
     lmc__store64(dst, index_at);
     lmc__store64(dst + 8, index_size);
-    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* of the file */
+    lmc__store64(dst + 16, index_at + index_size + LMC__TRAILER_SIZE); /* the file's size */
     dst[24] = LMC_FORMAT_MAJOR;
     dst[25] = LMC_FORMAT_MINOR;
     lmc__store32(dst + 28, k->crc32c(0, dst, 28));
@@ -13541,15 +13546,14 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 }
 #endif
 
-/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
- * zero. */
+/* Whether the snapshot is a delta: the base's fingerprint in its header is not all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
+/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -13560,15 +13564,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
- * version is not called damaged, even if that version changes the rest of the header:
+/* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
+ * version may change the rest of the header, and its files must not be called damaged.
  *
  *     0  magic                       16  features        48  reserved
- *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *     8  version                     24  ignored         60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * A feature that is not known could change what the file means, so it is refused. */
+ * An unknown feature could change what the file means, so the file is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -13587,7 +13591,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     return LMC_OK;
 }
 
-/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+/* Adds size to *total and returns 1, if the sum is at most max_total_size (0: no limit). Otherwise
+ * returns 0. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
     const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
@@ -13604,7 +13609,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Sets the members that the header tells. The header must have been checked. */
+/* Sets the members of info that are in the header. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -13625,12 +13630,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
+/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  version, reserved    32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  end magic
  *
- * The size of the file finds a file that was cut and continued with the end of another file. */
+ * The file's size shows whether a file was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -13659,12 +13664,12 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
  * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces; /* the pieces of the block's content, in coder.pieces */
     /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
@@ -13688,26 +13693,26 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
-     * and are only compared */
+    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
+     * read back to dst, and only their CRCs are checked */
     int is_written;
-    /* restoring: used instead of the sink, each task writes its own block; or NULL */
+    /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
-     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
-     * times what the wave codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
+     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
+     * bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+    /* bytes that are left of the previous read; they are copied in front of read_to, where there is
      * room */
     const uint8_t *rest;
     size_t rest_size;
@@ -13732,7 +13737,7 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
  * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
@@ -13814,8 +13819,8 @@ static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 #ifndef LMC_NO_ENCODER
-/* Sets the sums of a job's pieces, and returns the CRC-32C of all its bytes. job.src may change
- * meanwhile, so each strip is copied once, and all sums are taken from the copy. */
+/* Sets the sums of a job's pieces, and returns the CRC-32C of all bytes of the job. job.src may
+ * change meanwhile, so each strip is copied once, and all sums are taken from the copy. */
 static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     const lmc__kernels *const k = c->wave.k;
@@ -13847,10 +13852,10 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
 /* Encodes a job's block. Fingerprints and hashes match the encoded bytes, even if the caller's
  * memory changes meanwhile:
  *
- * - with hashes, all work on one copy of the bytes;
+ * - with hashes, the bytes are copied once, and everything is computed from the copy;
  * - the sum of a block of planes is computed while the block is encoded;
- * - any other sum is computed later, with the CRC of the same bytes. If this CRC is not that of the
- *   block, the block is stored, and sums and CRC are those of the stored bytes. */
+ * - any other sum is computed later, with the CRC of the same bytes. If this CRC differs from the
+ *   block's, the block is stored, and sums and CRC are those of the stored bytes. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -13918,7 +13923,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. It writes all parts, so that the sink gets them in order. */
+/* A task: writes all parts. As one task writes them, the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -13927,7 +13932,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
+/* A task: reads up to read_portion more bytes. If a read returns 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -13944,7 +13949,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -13954,7 +13959,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * that of the earliest bytes: first of writing, then of blocks, then of reading. */
+ * the error of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -13984,8 +13989,8 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
- * times as large, up to a limit. */
+/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+ * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
@@ -14006,7 +14011,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
+/* Plans more pieces of a job: the pieces of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -14035,8 +14040,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
- * each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
+ * tensors each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -14047,14 +14052,14 @@ typedef struct lmc__item {
     const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
+/* Compares in byte order. A prefix comes before longer names (spec 7.2 and 8.3). */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
+/* Compares by name, then by fingerprint, or by file number if one item has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -14071,7 +14076,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* For sorted items, in which equal names are neighbours. */
+/* Whether two of n sorted items have the same name: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -14080,8 +14085,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
- * a tensor is. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. The fingerprint does not depend on the
+ * file in which a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -14100,8 +14105,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that has this name in file file_number or a later file, or comes
- * after these. */
+/* The number of the first of n sorted items that does not come before this name and file number.
+ * file_number must be 0 if the items have fingerprints. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -14134,9 +14139,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
- * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
- * often. The two lowest bits of an entry say what is known about the path: */
+/* The set of paths: a hash table with open addressing, at most half full, of 62 bits of each path's
+ * SHA-256. It takes 16 to 32 bytes for each path and each directory above it. Nobody can choose
+ * paths that collide often. An entry's two lowest bits describe the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
@@ -14157,7 +14162,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
+/* Makes the table twice as large, or makes the first table. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -14192,8 +14197,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
- * of the path before, so only the directories whose names end after these bytes are new. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes equal
+ * those of the previous path, so only directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -14215,18 +14220,18 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 /* == snapshot/sections.h ======================================================================= */
 
 /* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
- * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
- * bodies consist. Each field is checked before it is used. */
+ * INDX (index_entries.h) or an ancillary section. This file handles the header, and the fields of
+ * bodies. Each field is checked before it is used. */
 
 #ifndef LMC_NO_ENCODER
 /* Writes the header of a section, LMC__SECTION_HEADER_SIZE bytes:
  *
- *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary ones begin with a lower-case letter
+ *     0  kind        "FILE", "RUN ", "BLKS", "INDX"; ancillary kinds begin with a lower-case letter
  *     4  size        of the body
  *    12  Head_CRC    of the bytes before
  *    16  Body_CRC    of the body
  *
- * Head_CRC has a place before the body, so the size is checked before the body is read. */
+ * Head_CRC is before the body, so the size is checked before the body is read. */
 static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
                                     uint64_t size, const lmc__kernels *k)
 {
@@ -14244,7 +14249,7 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* ASCII letters of that case. */
+/* Whether c is an ASCII letter of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -14293,8 +14298,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
- * lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
+ * lmc__left. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -14311,7 +14316,7 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* One byte, which may be missing. */
+/* Reads a byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
     LMC__VALID(lmc__left(c) != 0);
@@ -14319,8 +14324,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
- * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
+/* Reads a varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the
+ * last. Each number has one form: the last of several bytes is not 0. Byte 10 has only bit 63. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -14344,7 +14349,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size of at most max, and a string of that size. */
+/* Reads a size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -14356,8 +14361,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
- * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
+/* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
+ * This version knows no tag, and must refuse records with an odd tag. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -14411,16 +14416,16 @@ static uint64_t lmc__zigzag(int64_t d)
 /* == snapshot/files.h ========================================================================== */
 
 /* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
- * put_files.h writes them.
+ * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream, and may cross from one file to the next. Most streams are one file.
+ * section cut the stream; a run may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * An entry stores only the part of its name that an earlier entry of the section does not have. */
+ * An *entry* (a file or tensor) stores only the part of its name that an earlier entry lacks. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
@@ -14431,13 +14436,13 @@ typedef struct lmc__listed_file {
     int is_unread;
     size_t unread_at;
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
-     * where the last one ends. */
+     * where the last text ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    size_t first_run, n_runs; /* the runs known so far, in the owner's table of runs */
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -14450,7 +14455,7 @@ typedef struct lmc__listing {
     int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
-/* Valid until more are added. */
+/* The pointer is valid until more files or streams are added. */
 static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
 {
     return (lmc__listed_file *)(void *)l->files.data + i;
@@ -14509,8 +14514,8 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The number of the file that has byte `position` of the stream, or of the first file after it if
- * position is the end. */
+/* The number of the file that has byte `position` of the stream. If position is the stream's end:
+ * the number of the first file after the stream. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
     const lmc__listed_file *const files = lmc__listed_at(l, 0);
@@ -14524,11 +14529,11 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file is always below the directory to which it is restored. */
+/* Whether a path keeps the rules of spec 4.1: it is empty, or relative, without NUL and without a
+ * component "", "." or "..". So no file is restored outside of the target directory. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, n, start = 0; /* of the component */
+    size_t i, n, start = 0; /* n, start: size and start of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
         if (i < size && p[i] == 0) return 0;
@@ -14541,12 +14546,12 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
- * division has a rest, or the size is too large. Every step is checked before it could overflow. */
+ * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the other numbers overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -14559,9 +14564,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
- * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
- * must use LMC_AUTO for it. */
+/* LMC files store a dtype as its number in enum lmc_dtype, if that is at most LMC__LAST_DTYPE_CODE
+ * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
+ * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -14589,7 +14594,7 @@ typedef struct lmc__body_parser {
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
+/* Appends bytes to the strings. Returns where these bytes begin; NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -14598,8 +14603,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
- * shape; only other dtypes have the field Size. */
+/* Parses Dtype | Rank | Shape | Size, the type in an entry without the bit Like. With a known dtype
+ * the field Size is missing, because the size follows from the shape. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -14635,9 +14640,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
- * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
- * overlap. Back: the reference is Back entries before this one; 0: none. */
+/* Parses Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the previous
+ * tensor ends. A tensor begins there or later and ends within the file, so tensors are in order and
+ * do not overlap. Back: the reference is Back entries before this entry; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -14706,8 +14711,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
- * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
+/* Parses Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors.
+ * Form says which fields exist. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -14768,7 +14773,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
- * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
+ * name. Parsing takes linear time, as an entry has 3 bytes or more; sorting takes n log n. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -14803,7 +14808,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
+    for (i = 0; i < x.n_files; i++) { /* references no longer need the order of items */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -14812,8 +14817,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a regular file, and an empty path
- * only if the snapshot has one file. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
+ * only a snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -14854,7 +14859,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
+/* How an entry refers to an earlier entry. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -14867,7 +14872,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
+/* Counts equal bytes of a and b, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -14883,7 +14888,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
+/* So many previous entries are tried as a reference: the next layer has similar names. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest. n: number of entries before t. */
@@ -14954,7 +14959,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Refuses only what an entry cannot express. The parser checks the rest. */
+/* Appends all tensors. Refuses only what an entry cannot express; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -15023,8 +15028,8 @@ LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *f
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
- * one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
+ * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
@@ -15058,7 +15063,7 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+/* Makes the text of one tensor. It begins with a comma, except for the first tensor. name: the
  * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
@@ -15145,7 +15150,7 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 /* Reads and writes RUN bodies (spec 4.2). */
 
 /* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * it in order, without a gap. */
+ * the run in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -15170,7 +15175,7 @@ typedef struct lmc__run {
     int has_records;
 } lmc__run;
 
-/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
+/* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
@@ -15222,8 +15227,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
- * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file that the last
+ * segment with a prediction names; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -15244,9 +15249,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
  * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. It does not check that the predictions exist. */
+ * the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -15327,8 +15332,8 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
- *           an ancillary one:  kind | stored size
- *           ...                one entry for each section before, in their order
+ *           ancillary section: kind | stored size
+ *           ...                one entry for each section before BLKS, in their order
  *           metadata           sorted by key
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
@@ -15337,18 +15342,18 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
  * CRC, its fingerprints.
  *
  * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
- * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
+ * them with the bodies in the file. A reader begins with the index, and must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The bodies while they are built, without metadata. The head stays zero until the end, and the
  * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
- * their size. */
+ * their total size. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
     lmc__buffer run_body;      /* of the current run */
     uint64_t limit;            /* on the sum of the sizes of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    uint64_t run_stored;       /* bytes of the run's section and blocks; 0: there is no run */
     size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
@@ -15361,7 +15366,7 @@ static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, vo
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }
 
-/* Appends to entries or rows, up to the limit: a pipe may be endless. */
+/* Appends to entries or rows. The limit is needed because a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -15381,7 +15386,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* Ends the current run, if there is one: all of its blocks were indexed. */
+/* Ends the current run, if there is one. All of its blocks must have been indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -15390,7 +15395,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* Adds the next section. Of an ancillary section only the size is used. */
+/* Adds the next section. The body of an ancillary section is not used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -15431,7 +15436,7 @@ static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
+/* Copies the fingerprints of a file from its facts. The array file->tensors must be writable. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -15442,7 +15447,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* Writes the facts of a file, all of which was absorbed. */
+/* Writes the facts of a file, after all of its bytes were absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -15466,8 +15471,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
- * and computes the snapshot's fingerprint from them. */
+/* Fills items with all items of the snapshot (lmc__append_items), which point into the list, and
+ * computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -15486,8 +15491,8 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 /* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
- * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
- * stay where they are. keys NULL: the entries are only checked. */
+ * are unique. They have no NUL, so they are copied to `keys` as C strings. Values stay where they
+ * are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -15519,12 +15524,12 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
- * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
+ * forgery; fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
- *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
- *                                                  bytes that are of no tensor
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of all
+ *                                                  bytes outside of tensors
  *
- * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+ * Snapshot_Hash covers everything in the snapshot, including the other hashes. */
 #define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
@@ -15582,7 +15587,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
+/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -15594,7 +15599,7 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes(l) hashes.
  * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
@@ -15638,14 +15643,14 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
- * already written or restored. Writer, restorer and reader each have an lmc__origin.
+/* Reads the predictions of runs: from the base, from header texts (texts.h), or from bytes of this
+ * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
- * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
- * (spec 7.2). So it is right for every base of the same content, even if the files differ.
+ * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
+ * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
  *
- * Where a base is refused. Each check needs those before it:
+ * Where a base is refused. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
@@ -15689,7 +15694,7 @@ typedef struct lmc__origin {
 
 /* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
- * that base states; its bytes are checked when they are read. Free the origin also after errors. */
+ * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -15730,7 +15735,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* Checks that the base is the one that the header names. In place the caller does this. */
+/* Checks that the header names this base. In place, the caller checks it. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -15742,7 +15747,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 
 #ifndef LMC_NO_ENCODER
 /* The number, plus 1, of the first item that has the part's name, path (NULL: any) and range of
- * bytes; 0: none. With a dtype ("": of a file) it must have this dtype and exactly the part's
+ * bytes; 0: none. With a dtype ("": of a file) the item must have this dtype and exactly the part's
  * size. */
 static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
@@ -15767,9 +15772,8 @@ LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_p
     return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
 
-/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. Of
- * several, the item in the file of that path comes first: an optimizer's states have the names of
- * the weights. */
+/* The number, plus 1, of the item of that name, dtype ("": of a file) and size; 0: none. An item in
+ * the file of that path is preferred: an optimizer's states may have the names of the weights. */
 LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
                                           const char *dtype, uint64_t size)
 {
@@ -15788,10 +15792,10 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
  *
  * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
  * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
- * same end are neighbours. The first end that any tensor has decides. Few parts are removed. */
+ * same end are neighbours. The search stops at an end that a tensor has, or after so many ends: */
 #define LMC__MAX_PREFIX_PARTS 8u
 
-/* Compares names read backwards. If one name ends with the other, the longer comes later. */
+/* Compares names read backwards. If one name ends with the other, the longer name comes later. */
 static int lmc__compare_ends(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -15818,7 +15822,7 @@ static enum lmc_status lmc__list_backwards(lmc__origin *o)
     return LMC_OK;
 }
 
-/* Whether a part between dots is a number. Then it names a layer, and is no added prefix. */
+/* Whether a part between dots is a number: then the prefix names a layer, and was not added. */
 static int lmc__has_number(const uint8_t *prefix, size_t size)
 {
     size_t i, n_digits = 0, start = 0;
@@ -15834,7 +15838,7 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* At most so many names with the same end are compared. */
+/* The maximum number of names with the same end that are compared. */
 #define LMC__MAX_ENDS 64u
 
 /* The number, plus 1, of the base's tensor that has this end and the type of t; 0: none, or
@@ -15862,7 +15866,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 }
 
 /* The number, plus 1, of the base's tensor that differs from t only in the prefix of the name; or
- * 0. The common end has at least two parts: too many tensors are called "weight". */
+ * 0. The common end has at least two parts, because too many tensors are called "weight". */
 LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
@@ -15879,7 +15883,7 @@ LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tens
 #endif
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
- * Returns the number of the first that ends after `position`, or is in a later stream. */
+ * Returns the number of the first range that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -15945,8 +15949,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
- * prediction never leads to another prediction of this kind. */
+/* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
+ * prediction of this kind never needs another one of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -15976,7 +15980,7 @@ typedef struct lmc__place {
 } lmc__place;
 
 /* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
- * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
+ * is SIZE_MAX if the prediction is zeros. In place, each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -15999,7 +16003,7 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
 }
 
 /* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
- * bytes. Blocks and segments have whole elements, so it gets whole elements. */
+ * bytes: whole elements, as blocks and segments have whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -16022,8 +16026,8 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 }
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
- * must have passed). It is zeros where a segment has no base. Segments whose predictions are
- * neighbours, as those of small tensors mostly are, are read with one call. */
+ * must have passed). A segment without a base is predicted by zeros. Predictions that are
+ * neighbours are read with one call: those of small tensors mostly are. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -16035,7 +16039,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* 0 except in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first segment */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
         for (; part < size; i++) { /* add the segments that continue this one */
@@ -16056,10 +16060,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* Bounds the work of random access, and caches decoded bytes so that it does less.
+/* Bounds the work of random access, and caches decoded bytes to avoid work.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -16107,8 +16111,8 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used one. *follows: bytes that the window has up
- * to start. */
+ * not displace the others; else the least recently used window. *follows: bytes that the window had
+ * up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -16182,7 +16186,7 @@ typedef struct lmc__reach {
     /* [i]: the last blocks of 2^(REACH_LOG2 + i) bytes, the latest first: number of the file plus 1
      * (0: none), number of the block */
     uint64_t last[LMC__REACH_SIZES][LMC__N_WINDOWS][2];
-    /* since the start; for the current request */
+    /* work since the start; work for the current request */
     uint64_t spent[LMC__REACH_SIZES], of_request[LMC__REACH_SIZES];
     uint64_t size, request; /* predicted bytes so far; number of the current request */
 } lmc__reach;
@@ -16238,16 +16242,16 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *
  * A tensor of at least one block is a run of its own. So the same tensor of the next snapshot is
  * cut into the same blocks. Small neighbours share a run, which saves headers and trees. Bytes
- * between tensors are AUTO.
+ * between tensors have dtype AUTO.
  *
- * What predicts them:
+ * What predicts the bytes:
  *
  *   bytes before the first tensor   the file's header text (texts.h), if they contain it
- *   bytes between tensors           earlier ones of the same size, where the writer can read back:
+ *   bytes between tensors           earlier such bytes of the same size, if they can be read back:
  *                                   the headers in an archive hardly differ
  *   a tensor                        its twin, if that was written before and can be read back; else
- *                                   the base's tensor of that name, or of one that differs in what
- *                                   stands before it
+ *                                   the base's tensor of that name, or of a name that differs only
+ *                                   in its prefix
  *   a quantised tensor              its second moment, or nothing
  *   a file without tensors          its twin, or the base's file of its path
  *
@@ -16263,8 +16267,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__SHARED_LOG2_BLOCK 15u
 
 /* The mean size of such a run. Only the name and the size of a tensor decide whether the run ends
- * there. So the blocks after a changed tensor stay the same, for programs that store equal ranges
- * once. */
+ * after it. So the blocks behind a changed tensor stay the same, for programs that store equal
+ * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
@@ -16280,13 +16284,12 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 
 typedef struct lmc__gap {
     uint32_t file_number;
-    uint64_t offset, size; /* 0: none */
+    uint64_t offset, size; /* size 0: no gap */
 } lmc__gap;
 
 struct lmc_writer {
     lmc__buffer body; /* of the section that is being written */
-    /* metadata entries, encoded, in the order of the calls; ancillary sections with headers
-     */
+    /* encoded metadata entries, in the order of the calls; ancillary sections with headers */
     lmc__buffer metadata, sections;
     lmc__buffer contents; /* copies of what the wave has encoded, for hashes */
     lmc__buffer hashes;   /* of all files, with options.content_hashes */
@@ -16331,7 +16334,7 @@ struct lmc_writer {
     enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
     uint64_t position; /* bytes of its stream in runs that have begun */
-    size_t next;       /* the first unit that does not end before position, or a lower one */
+    size_t next;       /* the first unit that does not end before position, or one before */
     /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
@@ -16364,8 +16367,8 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* Whether any piece of these bytes can be read back and quantised as in the snapshot. It cannot if
- * the quantiser needs a second moment, or if elements are cut. */
+/* Whether any piece of these bytes can be read back and quantised as in the snapshot. This is
+ * impossible if the quantiser needs a second moment, or if elements are cut. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
     const uint64_t end = offset + size;
@@ -16381,7 +16384,7 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     return 1;
 }
 
-/* A run; number of its first block, counted over the snapshot. */
+/* A run that was written. first_block: number of its first block, counted over the snapshot. */
 typedef struct lmc__written_run {
     lmc__range range;
     uint64_t first_block;
@@ -16477,8 +16480,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* Checks the tensor's quantiser, if there is one. It must fit the dtype, size and generation of the
- * tensor. If it needs a second moment, the tensor's twin must say where this moment is. */
+/* Checks the tensor's quantiser, if there is one. The quantiser must fit the dtype, size and
+ * generation of the tensor. If it needs a second moment, the tensor's twin says where. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -16532,7 +16535,7 @@ typedef struct lmc__unit {
 } lmc__unit;
 
 /* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
- * group: file) where the search begins; becomes that of the unit, or the next tensor. */
+ * group: file) where the search begins; on return: of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -16588,7 +16591,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts tensor t, or the file if t is NULL. Repeated calls give the same answer. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls return the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {
@@ -16633,7 +16636,7 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, also with
+/* Whether tensor t[1] may continue the run that ends with t[0]. Elements must stay whole, even with
  * a conversion (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
@@ -16662,7 +16665,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     lmc__prediction by = lmc__find_prediction(w, w->file, t);
     w->dtype = lmc_dtype_find(t->dtype);
     /* If t began in an earlier run, before its twin was written, its rest may have an odd size.
-     * Such segments would be refused (R4-47). */
+     * With a conversion, such segments are refused (R4-47). */
     if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
     if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
@@ -16722,7 +16725,7 @@ LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *he
 }
 
 /* An earlier gap of the same size that can be read back, or NULL. If no gap of this size is known,
- * remembers the one at offset. */
+ * remembers the gap at offset. */
 static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = w->gaps;
@@ -16791,7 +16794,7 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 }
 
 /* Appends a segment of a predicted run. If reading its prediction would cost too much (work.h), the
- * segment gets none. */
+ * segment gets no prediction. */
 static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
                                             uint32_t base, uint64_t base_offset)
 {
@@ -16804,14 +16807,14 @@ static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint6
         }
         if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
                             start / w->run.block_size) &&
-            !w->quant) /* which needs its prediction */
+            !w->quant) /* quantised runs need it */
             base = 0;
     }
     return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a unit that n parts of the base predict. start: where the
- * unit begins. */
+/* Appends the segments of bytes [at, stop) of a unit that n parts of the base predict. start: where
+ * the unit begins. */
 LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
                                                  size_t n, uint64_t start, uint64_t at,
                                                  uint64_t stop)
@@ -17176,7 +17179,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the header's last block continues after it */
+        /* the last block has bytes after the header */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
@@ -17270,14 +17273,14 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take about 250 bytes, and a tree. In a group a file takes only its
- * entry, its copy in the index, and its fingerprint. The section comes before the bytes and has the
- * sizes of all files, so small files wait in memory:
+ * Two sections and a block take about 250 bytes and a tree. In a group, a file takes only its
+ * entry, the entry's copy in the index, and its fingerprint. The section comes before the bytes and
+ * has the sizes of all files, so small files wait in memory:
  *
- *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
- *     write      -> w->group, and absorbed
- *     end_file   -> facts; all are written if they are enough
- *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
+ *     begin_file   the file is listed and checked, as a stream of its own; it keeps its number
+ *     write        the bytes are appended to w->group, and absorbed
+ *     end_file     the facts are kept
+ *     write_group  (group full, other file, finish) streams are joined; section, runs, blocks
  *
  * A group cannot be restored over the base, because its blocks may have bytes of several files
  * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */
@@ -17322,7 +17325,7 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    /* Their streams become one. They keep their numbers, and were checked before. */
+    /* The files' streams become one. The files keep their numbers, and were checked before. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
@@ -17361,7 +17364,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* The writer's calls. writer_plan.h makes runs from a file's bytes, writer_blocks.h makes blocks
  * from runs, and writer_groups.h joins small files. All bytes are written once and in order, so any
- * sink will do. The legal order of the calls:
+ * sink can be used. The legal order of the calls:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, one at a time ----^
@@ -17377,7 +17380,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* Allocates the writer, all zero, so that it can be freed after any error, and writes the header.
  * The options are copied, but not the objects to which they point. The base's fingerprint is
- * computed now. Its bytes are read only if they predict something. */
+ * computed now. The base's bytes are read only if they predict something. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -17681,7 +17684,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *     u64 N | {"__metadata__":{...},"a":{...},"b":{...}} and spaces
  *     data of a | data of b ...
  *
- * sorted by falling width of the dtype, then by name, so that all data is aligned. */
+ * Tensors are sorted by falling width of the dtype, then by name, so all data is aligned. */
 /* No loader takes a larger header (spec/foreign-bases.md). The number of texts is limited, because
  * each key is compared with all others. */
 #define LMC__MAX_SAFETENSORS_HEADER 100000000u
@@ -17717,8 +17720,8 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 }
 
 /* Appends a string as JSON, without its quotes: control characters, '"' and '\' are escaped, the
- * rest is UTF-8. With any other bytes loaders refuse the header, and the command does not look for
- * tensors in the file (spec/foreign-bases.md). */
+ * rest is UTF-8. If a header has other bytes, loaders refuse it, and the command finds no tensors
+ * in the file (spec/foreign-bases.md). */
 LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -17737,10 +17740,10 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* lmc_array each */
-    lmc__buffer tensors; /* lmc_tensor each, in that order */
-    lmc__buffer json;    /* with the 8 bytes before it and the spaces after it */
-    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc__buffer sorted;  /* of lmc_array */
+    lmc__buffer tensors; /* of lmc_tensor, in the order of `sorted` */
+    lmc__buffer json;    /* the header: its size in 8 bytes, the JSON text, spaces */
+    lmc__buffer name;    /* the escaped name of the last tensor */
     lmc_file file;
 } lmc__array_file;
 
@@ -17755,8 +17758,8 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* The order of safetensors: wide dtypes first, then by name. Arrays with the same name need not be
- * neighbours; the writer refuses them. */
+/* The order of safetensors: wide dtypes first, then by name. This order does not show duplicate
+ * names of different dtypes; the writer finds and refuses them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
     const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
@@ -17775,8 +17778,8 @@ static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arr
     return LMC_OK;
 }
 
-/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough: there are
- * few. */
+/* Appends __metadata__, if it has entries. Comparing all pairs of keys is fast enough, as there are
+ * at most LMC__MAX_TEXTS. */
 static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, size_t n)
 {
     size_t i, k;
@@ -17793,8 +17796,8 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Makes the header. Tensors' offsets count from the data first, in the end from the file's
- * start. */
+/* Makes the header. While its entries are made, tensors' offsets count from the start of the data;
+ * in the end, from the start of the file. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
@@ -17873,24 +17876,24 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
  * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
  * from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
- * buffer cuts a block, its first part is copied in front of the data in the other buffer:
+ * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
- *                             at ^  ^ next_room: what the stream brought
+ *                             at ^  ^ next_room: new bytes of the stream
  *
- * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
- * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
- * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
- * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
- * are called between waves.
+ * A wave ends if `out` is full, or if the next buffer to fill has one of the wave's blocks. It also
+ * ends before a run that refers to this snapshot, and at the end of a stream or of the bytes that
+ * done_size covers. write() gets blocks in order, after their CRCs were checked, one wave later.
+ * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
+ * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
@@ -17898,7 +17901,7 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, cons
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    lmc__buffer items;          /* at the end: all items (lmc__identify_listing) */
     /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
      * files */
     lmc__buffer hashes, found_hashes;
@@ -17909,8 +17912,8 @@ typedef struct lmc__restorer {
     /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
-     * copied in front of them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this buffer will
+     * be copied in front of them */
     int is_next_read;
     size_t next_room;
     /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
@@ -17919,14 +17922,14 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    uint8_t header[LMC__HEADER_SIZE]; /* from this member on: what was read so far */
     lmc__index_builder index;         /* builds what the INDX section must be */
     lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -17951,7 +17954,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* Begins file number r->file, the next of the stream. */
+/* Begins file number r->file, the next file of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -18045,13 +18048,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
     if (c->parallel && !c->write_at) c->out_number ^= 1;
-    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
+    else LMC__TRY(lmc__drain(c)); /* while the bytes are in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
- * end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
+ * At the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -18102,8 +18105,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
- * body is not kept, and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. body NULL: it
+ * is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -18196,8 +18199,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
  * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks were written already; no block may be half written. Such
- * blocks are read back and checked, and write() does not get them again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Blocks
+ * that were written are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -18221,14 +18224,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* may be the other one now */
+    out = &c->out[c->out_number]; /* may be the other buffer now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* that header says where the next block is */
+    LMC__PREFETCH(r->at); /* the header of the next block */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
@@ -18303,9 +18306,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
- * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
- * decoded it gives the CRCs and fingerprints. */
+/* Takes the INDX section. Its entries must equal the built entries, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
+ * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -18437,10 +18440,10 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* == snapshot/index.h ========================================================================== */
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
- * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
- * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
- * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
+ * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
+ * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
+ * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -18452,7 +18455,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -18465,13 +18468,13 @@ typedef struct lmc__ancillary {
 
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
-    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* rows of all runs; where BLKS begins */
+    /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -18479,7 +18482,7 @@ typedef struct lmc__tables {
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Valid until more are added. */
+/* The pointer is valid until more runs are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
@@ -18526,8 +18529,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
- * the stream before it. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
+ * section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -18614,8 +18617,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 }
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
- * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
- * entries. items: a scratch buffer. Does not check the base and the predictions. */
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
+ * entries are right. items: a scratch buffer. Does not check base and predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -18653,13 +18656,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
- * reader gets requests for one part of a block after another. It then decodes the block to a
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
+ * not, a reader gets requests for one part of a block after another. It then decodes the block to a
  * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
  * may share one coder, so its buffers must not be in use while a prediction is read.
  *
@@ -18668,7 +18671,7 @@ struct lmc_reader {
     /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
      * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
+    /* of the file or tensor that is being read whole; the section of hashes, after its first use */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
@@ -18677,23 +18680,23 @@ struct lmc_reader {
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or own_coder */
+    /* coder: the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* snapshots that share the meter, as far as is known, this one included */
+    /* number of snapshots that share the meter, as far as is known, including this one's */
     uint64_t n_links;
-    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
+    /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the struct that begins with this one */
+    size_t struct_size;                     /* of the struct that begins with this reader */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -18718,11 +18721,11 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. They have the index of about a thousand tensors. */
+ * source is slow. The index of about a thousand tensors fits into them. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
- * nothing is left to read, the callback is not called. */
+/* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
+ * If nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -18746,7 +18749,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* Fills r->held in the same way. After an error it is empty. */
+/* Fills r->held in the same way. After an error r->held is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -18754,15 +18757,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The caller's limit on bytes of index in memory. */
+/* The caller's limit on the bytes of the index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
- * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
- * most files these are the rows of BLKS. */
+/* Reads the INDX section, which must be within the file, to empty tables. If the section begins
+ * before the held tail, bytes before the section are read, too, as many as the tail has. They are
+ * held instead of the tail: in most files, they are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -18795,8 +18798,8 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
- * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
- * second half of the new room. The first half gets the places. */
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
+ * room is for both: the rows are in its second half, the places in its first half. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -18843,8 +18846,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
 }
 
 /* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
- * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
- * can still be opened; the error comes when they are used. */
+ * that predict the runs exist. Rows in the held bytes are used at once. If they are wrong, the file
+ * can still be opened; reading such a run returns the error. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -18863,10 +18866,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
- * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
- * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
- * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
+/* Opens an intact file. The first read takes the tail: the trailer and, in most files, the rows and
+ * the index, with a copy of the header. If the index is larger, a second read takes the rest. The
+ * header itself is read only if it is in the tail, or if the end is not that of an LMC file, to
+ * tell what the file is. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -18914,9 +18917,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
- * that begins there or before. In salvage, with gaps, that run may end before position. For a
- * stream without runs: first_run. */
+/* The run that has byte `position` of the stream (below its size): the last run that begins there
+ * or before. In salvage, with gaps, that run may end before position. For a stream without runs:
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -18993,9 +18996,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * The prediction of a whole block is read to its place in dst, where the block is then decoded.
- * That of the first or last block is read to a buffer if only a part of it is wanted. So the
- * predictions of all whole blocks are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded. The
+ * prediction of the first or last block is read to a buffer if only a part of the block is wanted.
+ * So the predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19017,7 +19020,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+/* Reads the header of a block. Its CRC must equal that in BLKS, because a block of another file may
  * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
@@ -19051,7 +19054,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
- * c->in[0], or with parallel_reads the tasks read them to there. */
+ * c->in[0], or, with parallel_reads, the tasks read them into it. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -19148,7 +19151,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
+    if (status != LMC_OK) { /* the places from these bytes may be wrong */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
@@ -19156,9 +19159,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 }
 
 /* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
- * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
- * each block once, and a single request costs only one block. If a neighbour is damaged, the block
- * is read alone. */
+ * to back, each window is twice as large as the window before, up to LMC__WINDOW_SIZE. So such
+ * requests decode each block once, and a single request costs only one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -19183,8 +19186,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
 /* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
  *  - a window has them: they are copied;
- *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
- *    directly to out;
+ *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
+ *    are decoded directly to out;
  *  - else a window is filled, beginning with the block of the first byte.
  * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
@@ -19213,7 +19216,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* the next turn finds them there */
+            part = 0; /* the next turn finds the bytes in the window */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -19222,7 +19225,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
+/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -19241,8 +19244,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, because
- * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+/* Reads bytes that predict other bytes of the same snapshot. This needs its own windows, because
+ * as_base may be in use. The bytes are not predicted from this snapshot themselves (lmc__add_run);
  * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
@@ -19264,7 +19267,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
- * are those of the index. *crc: of all its bytes. */
+ * are those of the index. *crc: the CRC of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -19279,7 +19282,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     r->digester = &digester;
     status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
+    r->coder->pieces.size = 0; /* after an error, some may be left */
     if (status != LMC_OK) return status;
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;
@@ -19382,7 +19385,7 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     return LMC_OK;
 }
 
-/* Keys ascend, and none has a NUL (index.h). */
+/* Keys ascend, and have no NUL (lmc__parse_metadata). */
 LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                            const void **value, size_t *size)
 {
@@ -19401,7 +19404,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
  * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
  * their paths are lost. */
 
-/* Every file of a base (or of a reader, used as a base), sorted by path. */
+/* Fills items with every file of a base (or of a reader that is used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -19429,11 +19432,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
+    return lmc__sort_paths(&self, &r->paths); /* there is room: r->paths is complete or empty */
 }
 
-/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
- * after it has the same name. */
+/* The first row with this name whose file is number file_number or a later file; or NULL. *next:
+ * whether the row after it has this name, too. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -19481,11 +19484,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * The function pointers read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra call the code that differs. */
 
-/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
- * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
- * one at a time, so one may lend the others its coder of several MiB (options->lender). */
+/* Allocates struct_size bytes, for a struct that begins with a reader. open: fills the tables.
+ * After an error lmc_reader_free frees the reader: all members are zero or valid. Readers of a
+ * chain work one at a time, so they may share one coder, of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -19513,7 +19516,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one budget for the whole chain */
+    /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -19536,8 +19539,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees what a salvage added, before the reader, since both are one allocation.
- * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
+/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
+ * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -19553,8 +19556,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
- * these only point. A write to the sink may move the data, so no other thread may read it
+/* Memory in place of files, as sinks, sources and streams. They only point to the lmc_memory, which
+ * the caller owns. A write to the sink may move the data, so no other thread may read the data
  * meanwhile. */
 
 /* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
@@ -19595,7 +19598,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It does not see what is appended later. */
+/* A source of the bytes that are there now. It has no bytes that are appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
@@ -19609,7 +19612,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
     return stream;
 }
 
-/* The lmc_memory can be used again. alloc_user stays. */
+/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -19633,7 +19636,7 @@ static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_
     return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* Returns 0 on success. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -19687,10 +19690,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
- * may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
+ * file of one file. The input may be any LMC file that holds one file and has no base. */
 
-/* A sink to memory of the caller, of fixed size. */
+/* A sink that writes to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -19706,21 +19709,21 @@ static enum lmc_status lmc__write_fixed(void *user, const void *data, size_t siz
     return LMC_OK;
 }
 
-/* Bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each block,
- * trailer. One tensor without a name takes about 450 bytes. */
+/* Upper bound of all bytes outside of blocks: header, sections, index without its 8 bytes for each
+ * block, trailer. With one nameless tensor they are about 450 bytes. */
 #define LMC__ONE_CALL_OVERHEAD 1024u
 
-/* Blocks have at least 2^17 bytes (LMC_AUTO), and each costs 24 bytes for its header and 8 in the
- * index. */
+/* Each block costs 24 bytes for its header and 8 in the index. All blocks but the last have at
+ * least 2^17 bytes. */
 LMC_API size_t lmc_compress_bound(size_t size)
 {
     const size_t extra = (size >> 17) * 32 + 32 + LMC__ONE_CALL_OVERHEAD;
     return size <= SIZE_MAX - extra ? size + extra : SIZE_MAX;
 }
 
-/* Writes an LMC file of one nameless file of size bytes, from stream or, if that is NULL, from src.
- * If the dtype is known and its elements are whole bytes, the file is one nameless tensor, so that
- * a reader can tell the dtype. */
+/* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
+ * src. A file of whole elements of a known dtype is one nameless tensor, so that a reader can tell
+ * the dtype. (Elements of less than a byte are left out.) */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,
@@ -19854,7 +19857,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

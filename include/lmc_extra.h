@@ -1160,7 +1160,7 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
 #include <sys/types.h>
 #include <unistd.h>
 
-/* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
+/* `user` is the descriptor, cast to a pointer, so no memory has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
@@ -1225,9 +1225,9 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: finds the quantiser of a tensor from the heads of its blocks. The
- * elements of a restored tensor lie on a grid that only the old file has. If the tensor is coded
- * again with the same quantiser, it decodes to the same elements, in about the same size. A block
- * that would decode to others is coded without loss (is_recovered, see codec/put_quantised.h).
+ * elements of a restored tensor lie on a grid that only the old file has. Coded again with the same
+ * quantiser, the tensor decodes to the same elements, in about the same size. A block that would
+ * decode to other elements is coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * In a hostile file the heads may differ. The first head counts. If a later head differs, the
  * tensor has no quantiser, which is no error. Elements are not decoded.
@@ -1240,14 +1240,14 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tells by the layout in the block's header, which must have been checked. */
+/* Whether a block is quantised. Its header must have been checked. */
 static int lmc__is_quantized(const uint8_t *block)
 {
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 
-/* Reads only the head of the quantised block at src, with header info. ws must be large enough for
- * blocks of its size. */
+/* Reads only the head of the quantised block at src, whose header is info. ws must be large enough
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -1263,8 +1263,8 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
     return lmc__get_quantized_head(&d, head, info, spare);
 }
 
-/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room only
- * doubles as blocks are read. Scales that are not read are 1. */
+/* Makes room for the scales of n groups. A file may claim a tensor of any size, so the room grows
+ * only as blocks are read: it doubles. Scales that are not read are 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -1295,8 +1295,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes the parameters from the head of the tensor's first quantised block. The grid gets as many
- * points as have numbers and, without a table, codes. */
+/* Takes the parameters from the head of the tensor's first quantised block. n_points becomes the
+ * largest number that the grid and, without a table, the codes allow. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -1312,11 +1312,11 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* Takes the scales of a block, and also its parameters if the quantiser has none yet. If it has
- * others: *is_other is 1. A block that is not quantised is skipped.
+ * other parameters: *is_other is 1. A block that is not quantised is skipped.
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
- * tensor. Its first group must end where a group of the tensor ends. A group in two blocks gets its
- * scale twice; if a hostile file has two scales for it, the last one counts. */
+ * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
+ * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -1341,8 +1341,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table, or of the lower one of two. Symbols
- * that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
+/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+ * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
@@ -1387,8 +1387,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. And an encoder writes a prediction for the run exactly if
-     * the blocks use one. */
+    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
+     * if its blocks use it. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -1408,8 +1408,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
     return LMC_OK;
 }
 
-/* Checks the arguments, then recovers the quantiser. On LMC_OK it may be lossless, with a reason.
- * Errors: READ, MEMORY, or what is wrong with the file. */
+/* Checks the arguments, then recovers the quantiser. On LMC_OK, the quantiser may be lossless, with
+ * a reason. Errors: READ, MEMORY, or what is wrong with the file. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -1445,13 +1445,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 
 #ifndef LMC_NO_ENCODER
 
-/* Copies a file from a reader to a writer, in pieces: to change a snapshot's base, level or set of
- * files. The writer owns the quantisers that this recovers (w->quantizers), since it uses them. */
+/* Copies a file from a reader to a writer, in pieces, to change a snapshot's base, level or set of
+ * files. The writer owns the recovered quantisers (w->quantizers), since it uses them. */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
 #ifndef LMC_NO_QUANTIZE
 /* Recovers the quantiser of the tensor. A quantiser that needs the second moment is recovered as
- * lossless: that moment may not be in the new snapshot. */
+ * lossless, because the new snapshot may lack that moment. */
 static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t file_number,
                                            lmc_tensor *tensor)
 {
@@ -1522,11 +1522,11 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot, so that any directory can be a base (spec 7.3).
- * It uses the digester and the waves of the writer, without blocks. Memory: 2 MiB for each worker,
- * and a fingerprint for each tensor. */
+/* Computes fingerprints of files that are in no snapshot, so that any directory can be a base (spec
+ * 7.3). It uses the digester and the waves of the writer, but codes no blocks. Memory: 2 MiB for
+ * each worker, and a fingerprint for each tensor. */
 
-/* A task that computes sums but codes nothing. The file's CRC is joined from those of the jobs. */
+/* A task that computes sums but codes nothing. The file's CRC is joined from the jobs' CRCs. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -1542,7 +1542,7 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
 /* Reads the file in spans, and absorbs each span before it reads the next. Takes exactly file->size
- * bytes from the stream. If there are fewer: LMC_ERR_TRUNCATED. */
+ * bytes from the stream. If the stream has fewer: LMC_ERR_TRUNCATED. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -1589,7 +1589,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
     lmc__open_coder(&coder, parallel, alloc_user);
-    status = lmc__append_file(&body, file); /* first the FILE body, then the fingerprints */
+    status = lmc__append_file(&body, file); /* `body`: the FILE body, later the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
     body.size = 0;
@@ -1633,7 +1633,7 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
  * no content. */
 
 /* The base's file with the path, kind and size of `file`, or NULL. items: the base's files, sorted
- * by path. If several have this path any may be found: they cannot be restored in place anyway. */
+ * by path. If several files have this path, any may be found: such a base is refused anyway. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
@@ -1644,11 +1644,11 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 }
 
 /* Whether the base predicts the segment from the same place in the same file. file: the base's file
- * if the base is given; else the snapshot's own, which then must be equal.
+ * if the base is given; else the snapshot's own file, which must then have the same tensors.
  *
  * A segment names an item and an offset in it. The item must be the tensor that is at this place,
  * or the file itself if it has no tensors. Items with the same name and fingerprint have the same
- * bytes, so any of them will do. */
+ * bytes, so any of them is right. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
     const lmc__item *const item =
@@ -1747,9 +1747,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* Reads the section of hashes to r->hashes, once. If several sections have this kind, the first
- * bytes tell which one is known. Checks Snapshot_Hash against the tables and the metadata: a caller
- * that trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* Reads the section of hashes to r->hashes, once. If several sections have the kind "hash", their
+ * first bytes tell which is known. Checks Snapshot_Hash against the tables and the metadata. A
+ * caller that trusts Snapshot_Hash may then trust these and the hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
@@ -1800,10 +1800,10 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, si
 
 /* == snapshot/reader_places.h ================================================================== */
 
-/* The encoded bytes of a part of a file: how many, and where. */
+/* Tells how many encoded bytes a part of a file has, and where they are. */
 
-/* If `stored` bytes encode `size` bytes: the share of the first x bytes. It never falls as x grows,
- * so differences of shares add up. */
+/* If `stored` bytes encode `size` bytes: how many of them count for the first x bytes. This share
+ * never falls as x grows, so differences of shares add up. */
 static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
 {
     uint64_t rest = stored % size, whole = stored / size * x;
@@ -1812,7 +1812,7 @@ static uint64_t lmc__share(uint64_t stored, uint64_t size, uint64_t x)
     return whole + ((rest >> shift) * (x >> shift) / (size >> shift) << shift);
 }
 
-/* Adds up the shares of runs. So the sizes of all parts add up, and no rows are read. */
+/* Adds up the shares of runs, without reading rows. So the sizes of a file's parts add up. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, size_t file_number,
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
@@ -1834,7 +1834,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
     return LMC_OK;
 }
 
-/* From the first block that has a part of the bytes to the last one. */
+/* The range from the first to the last block that has some of the bytes. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t file_number,
                                                            uint64_t offset, uint64_t size,
                                                            uint64_t *encoded_offset,

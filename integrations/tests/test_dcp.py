@@ -102,10 +102,10 @@ def test_all_kinds(tmp_path, state):
     dcp.save(state, checkpoint_id=tmp_path / "plain")
     save(state, tmp_path / "lmc")
     check(lmc.Reader(tmp_path / "lmc"), state)
-    check(lmc.Reader(tmp_path / "plain"), state)  # what is not in LMC, too
+    check(lmc.Reader(tmp_path / "plain"), state)  # it reads files that are not LMC, too
     assert size_of(tmp_path / "lmc") < 0.85 * size_of(tmp_path / "plain")
     for name, dtype in {"bf16": "BF16", "f32": "F32", "fp8": "F8_E4M3", "c128": "C128"}.items():
-        with lmc_codec.open(item(tmp_path / "lmc", name)) as r:  # coded as what it is, under its name
+        with lmc_codec.open(item(tmp_path / "lmc", name)) as r:  # with its own dtype and name
             assert r.info(name).dtype == dtype and r.info(name).size == as_bytes(state[name]).numel()
             assert bytes(r.get(name, framework="bytes")) == bytes(as_bytes(state[name]).numpy())
 
@@ -178,13 +178,13 @@ def test_one_writer_for_many(tmp_path, state):
 
 def test_deltas(tmp_path, state):
     states = [state, step(state), step(step(state))]
-    dcp.save(state, checkpoint_id=tmp_path / "0")  # not even in LMC
+    dcp.save(state, checkpoint_id=tmp_path / "0")  # the base is not even an LMC checkpoint
     for i in (1, 2):
         save(states[i], tmp_path / str(i), base=tmp_path / str(i - 1), thread_count=2)
         check(lmc.Reader(tmp_path / str(i)), states[i])
     save(states[2], tmp_path / "whole")
     assert size_of(tmp_path / "2") < 0.4 * size_of(tmp_path / "whole")
-    moved = tmp_path / "elsewhere"  # together
+    moved = tmp_path / "elsewhere"  # all are moved together
     moved.mkdir()
     for i in "012":
         shutil.move(tmp_path / i, moved / i)
@@ -243,11 +243,11 @@ def test_a_base_that_is_a_link(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link").symlink_to(tmp_path / "step-2")
     check(lmc.Reader(tmp_path / "elsewhere" / "link"), states[2])
-    # as earlier versions noted it: from where the link is
+    # earlier versions stored a path that is relative to the link
     transforms = lmc.Reader(tmp_path / "elsewhere" / "link").transforms
     (tmp_path / "elsewhere" / "old").mkdir()
     assert transforms._open_base({"base": "../old"}).path == tmp_path / "elsewhere" / "old"
-    # a chain that comes back to itself
+    # a chain that forms a cycle
     shutil.move(tmp_path / "step-0", tmp_path / "first")
     (tmp_path / "step-0").symlink_to("step-2")
     with pytest.raises(BaseException, match="MissingBaseError.*step-1: its bases go in a circle: .*step-2 -> .*step-1 -> .*step-2"):
@@ -465,7 +465,7 @@ def test_a_base_is_not_overwritten(tmp_path, state, n):
     lmc.SaveTransforms(tmp_path / "another", base=tmp_path / str(n - 1))
     assert {x: x.read_bytes() for x in tmp_path.rglob("*") if x.is_file() and "link" not in x.parts} == before
     check(lmc.Reader(tmp_path / "0"), state)
-    save(state, tmp_path / "0")  # without a base: what there is, may be replaced
+    save(state, tmp_path / "0")  # a save without a base may replace what is there
     save(step(state), tmp_path / "new", base=tmp_path / "0")
     save(state, tmp_path / "new", base=tmp_path / "0")
     check(lmc.Reader(tmp_path / "new"), state)

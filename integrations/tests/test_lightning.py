@@ -11,7 +11,7 @@ import pytest
 import torch
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of what Lightning imports
+    warnings.simplefilter("ignore")  # warnings of the modules that Lightning imports
     pl = pytest.importorskip("lightning.pytorch")
     from lightning.pytorch import callbacks
     from lightning.pytorch.plugins.io import AsyncCheckpointIO

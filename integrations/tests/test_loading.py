@@ -198,7 +198,7 @@ def test_ahead():
             break
         time.sleep(0.01)
     time.sleep(0.05)
-    assert made == [0, 1, 2, 3]  # one taken, and three wait: 20 bytes were less than 25
+    assert made == [0, 1, 2, 3]  # one is taken, and three wait: two of them have only 20 of the 25 bytes
     assert [next(results) for _ in range(6)] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(OSError, match="the seventh"):
         next(results)

@@ -165,7 +165,7 @@ def test_from_trainer_to_receiver(theirs, tmp_path, monkeypatch):
             assert json.loads(bucket.objects[uri])["metadata"]["compression_format"] == "lmc"
     finally:
         torch.distributed.destroy_process_group()
-    assert all(len(x) < 100_000 for x in bucket.objects.values())  # of 240,000
+    assert all(len(x) < 100_000 for x in bucket.objects.values())  # a whole version has 240,000 bytes
     config = receiver.ObjectStorageGeneratorConfig(
         storage_type=ObjectStorageType.S3,
         initial_base_version_id="v0",

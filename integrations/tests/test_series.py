@@ -182,7 +182,7 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     assert set(listed(tmp_path / "alone")) == {"2", "4", "4b"}
     alone.forget("4b")
     damaged = bytearray((tmp_path / "s" / "0.lmc").read_bytes())
-    damaged[-60] ^= 1  # of the index
+    damaged[-60] ^= 1  # a byte of the index
     (tmp_path / "s" / "0.lmc").write_bytes(damaged)
     (tmp_path / "s" / "series.json").unlink()
     for n in (6, 7):

@@ -125,10 +125,10 @@ def vllm(monkeypatch, pretend):
         pretend("vllm", "0.33.0")
         forget_modules()
     else:
-        monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is none
+        monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)  # there is no accelerator
     module = importlib.import_module("lmc_integrations.vllm")
     module.register()
-    module.register()  # as vLLM may
+    module.register()  # vLLM may call it twice
     return module
 
 
@@ -239,7 +239,7 @@ def get_loader(**options):
 
 def test_the_entry_point():
     points = [x for x in importlib.metadata.entry_points(group="vllm.general_plugins") if x.name == "lmc"]
-    assert not points or points[0].value == "lmc_integrations.vllm:register"  # none where the package is not installed
+    assert not points or points[0].value == "lmc_integrations.vllm:register"  # none if the package is not installed
 
 
 def test_load(vllm, tensors, tmp_path, monkeypatch):
@@ -249,7 +249,7 @@ def test_load(vllm, tensors, tmp_path, monkeypatch):
         lmc_codec.torch.save_file({name: tensors[name] for name in part}, tmp_path / (file + ".lmc"))
     weight_map = dict.fromkeys(names[:2], files[0]) | dict.fromkeys(names[2:], files[1])
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    lmc_codec.torch.save_file({"embed": torch.zeros(3)}, tmp_path / "consolidated.lmc")  # not of the index
+    lmc_codec.torch.save_file({"embed": torch.zeros(3)}, tmp_path / "consolidated.lmc")  # the index does not name this file
     loader = get_loader()
     assert type(loader).__name__ == "LMCModelLoader"
     monkeypatch.setattr(loader, "_init_ep_weight_filter", lambda *unused: None, raising=False)

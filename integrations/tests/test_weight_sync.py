@@ -320,7 +320,7 @@ class Receiving(Base):
         self.is_at(2)
         self.assertIn("from version 2 by 3 deltas", self.receive())
         self.is_at(5)
-        self.assertEqual(os.stat(self.path("local", "model-00003-of-00003.safetensors")), frozen) # no tensor in it changed
+        self.assertEqual(os.stat(self.path("local", "model-00003-of-00003.safetensors")), frozen) # its tensors are the same
         self.assertIn("at version 5 already", self.receive())
         self.is_at(5)
         self.assertEqual(read(self.path("local", "config.json")), read(self.path("1", "config.json")))
@@ -347,7 +347,7 @@ class Receiving(Base):
         self.publish(5)
         self.receive("--version", 2)
         write(self.path("local", "notes.txt"), b"mine")
-        for n in (2, 3): # they are not needed any more
+        for n in (2, 3): # these versions are not needed any more
             shutil.rmtree(self.vdir(n))
         self.assertIn("weight_v000004 by 1 delta", self.receive())
         self.is_at(5)
@@ -394,7 +394,7 @@ class Changing(Base):
                 for path in (os.path.join(self.vdir(1), name) for name in FILES):
                     whole = read(path)
                     if path in flipped or not len(data) or not whole.endswith(bytes(data)): continue
-                    flipped.add(path)  # the last tensor was looked at
+                    flipped.add(path)  # the file's last tensor was just checked
                     with open(path, "r+b") as f:
                         f.seek(len(whole) - 1)
                         f.write(bytes([whole[-1] ^ 1]))
@@ -436,7 +436,7 @@ class Refusals(Base):
         self.receive("--version", 2)
 
     def test_out_of_order(self):
-        self.publish(4, base=2, code=1) # it is there
+        self.publish(4, base=2, code=1) # version 4 exists already
         shutil.rmtree(self.vdir(4))
         self.call("publish", "--version", 4, "--base", self.path("1"), "--base-version", 1, self.path("4"), self.sync)
         self.refused(4, "out of order: version 4 builds on version 1, and .* is at 2")
@@ -611,7 +611,7 @@ class Refusals(Base):
             return rng.choice([None, 0, -1, 7, 1e999, 10**30, "", "x", "../x", [], {}, ["a"], {"a": 1}, True, "000004", "\ud800", 3.5])
 
         if xxhash:
-            self.publish(4, "--layout", "skyrl") # takes no place of the other, as that is found first
+            self.publish(4, "--layout", "skyrl") # does not take the other's place, which is found first
             shutil.rmtree(self.vdir(4))
         files = sorted(f for f in content(self.sync) if f.endswith((".json", ".safetensors")) and not f.endswith("config.json"))
         second = self.path("second")
@@ -1007,7 +1007,7 @@ class Kills(Base):
     def test_killed_twice(self):
         """The receive that finishes a killed one may be killed, too."""
         old, new = self.prepare(0.1)
-        for first in range(1, 1000): # to the first rename
+        for first in range(1, 1000): # until the first rename is reached
             self.start_anew()
             self.popen("receive", self.sync, self.local, KILL_AT=str(first)).communicate()
             if self.is_old_or_new(old, new) == "amidst the renames":

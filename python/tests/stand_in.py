@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 def install(set_attribute=setattr):
     """Makes device="cuda" this replacement. Returns .lend(tensors): clones in device memory; .lent: bytes by address."""
-    driver, nvrtc = (ctypes.CDLL(str(path)) for path in LIBRARIES)  # found again by their names
+    driver, nvrtc = (ctypes.CDLL(str(path)) for path in LIBRARIES)  # the package gets the same libraries by their names
     driver.fake_cuda_adopt.argtypes = ctypes.c_void_p, ctypes.c_size_t
     for library in driver, nvrtc:
         library.fake_cuda_count.restype = library.fake_cuda_live.restype = ctypes.c_long

@@ -122,7 +122,7 @@ def test_wrong_bases_and_limits(place):
     with pytest.raises(lmc.WrongBaseError, match="is of .* the base given is"):
         lmc.decompress(lmc.compress(X, Y), Z)
     size = sum(x.size for x in lmc.open("a.lmc").files)
-    gc.collect()  # what earlier errors hold
+    gc.collect()  # frees what earlier errors hold
     before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
     with pytest.raises(lmc.LimitError, match=f"^a.lmc.*max_total_size is 100, and its files have {size} bytes"):
         lmc.open("a.lmc", max_total_size=100)

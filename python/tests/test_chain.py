@@ -58,10 +58,10 @@ def test_of_20(tmp_path, monkeypatch):
     made = make(21)
     check("w20.lmc", made[20])
     check(tmp_path / "w20.lmc", made[20])
-    check("w0.lmc", made[0])  # which needs none
+    check("w0.lmc", made[0])  # it needs no base
     with lmc.open("w7.lmc", base="auto") as r:
         assert same(r.get_slice("w")[5:9], made[7]["w"][5:9])
-        again = pickle.loads(pickle.dumps(r))  # by the same way
+        again = pickle.loads(pickle.dumps(r))  # it finds its base in the same way
         assert same(again["b"], made[7]["b"])
         again.close()
     with lmc.safe_open("w20.lmc", "np", base="auto") as f:
@@ -97,7 +97,7 @@ def test_of_a_base(tmp_path, monkeypatch):
     was = lmc.open("w3.lmc")
     shutil.copy("w1.lmc", "w3.lmc.new")
     os.replace("w3.lmc.new", "w3.lmc")
-    with pytest.raises(lmc.ReadError, match="another file"):  # the file is not the one that was opened
+    with pytest.raises(lmc.ReadError, match="another file"):  # another file now has the name of the one that was opened
         load_file("w4.lmc", base=was)
     os.remove("w0.lmc")
     with pytest.raises(lmc.MissingBaseError, match=r"^w2.lmc is given as the base, .* is missing: .*w1.lmc: needs the base [0-9a-f]{16} \(named 'w0.lmc'"):
@@ -124,7 +124,7 @@ def test_each_is_opened_once(chain, server, monkeypatch):  # noqa: F811
                 assert server.requests == (["bytes=-65536"] * 5 if place else [])
                 assert same(r["w"], chain[4]["w"])
     opened.clear()
-    check("w0.lmc", chain[0])  # which needs none
+    check("w0.lmc", chain[0])  # it needs no base
     assert opened == ["w0.lmc"]
 
 
@@ -280,7 +280,7 @@ def test_raw_files_and_the_command(tmp_path, monkeypatch):
     run_command("--base", "m1.safetensors.lmc", "m2.safetensors", cwd=tmp_path)
     check("m2.safetensors.lmc", made[2])
     os.remove("m0.safetensors.lmc")
-    check("m2.safetensors.lmc", made[2])  # by the raw file
+    check("m2.safetensors.lmc", made[2])  # the base is found as the raw file
     os.remove("m0.safetensors")
     with pytest.raises(lmc.MissingBaseError, match="m1.safetensors.lmc: needs the base .*named 'm0.safetensors'"):
         load_file("m2.safetensors.lmc", base="auto")
@@ -299,7 +299,7 @@ def test_the_command_shortens_it(chain, tmp_path):
     assert all(same(a, chain[3][name]) for name, a in load_file("whole.lmc").items())
     for i in range(4):
         os.remove(f"w{i}.lmc")
-    check("w4.lmc", chain[4])  # whose base has a new name, and no base
+    check("w4.lmc", chain[4])  # its base has a new name, and needs no base
 
 
 def test_the_shortest_chain(chain):

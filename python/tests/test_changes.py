@@ -169,7 +169,7 @@ def test_only_what_differs_is_read(step):
         reader._object = Spy(reader._object, log)
         assert len(list(reader.changes(["same", "one"], framework="torch"))) == 1
         assert set(log) == {"tensor 'one'"}
-        assert [name for name, *_ in reader.changes("one", framework="torch")] == ["one"]  # no list of letters
+        assert [name for name, *_ in reader.changes("one", framework="torch")] == ["one"]  # a str is one name
 
 
 def test_chain(step, tmp_path):

@@ -272,7 +272,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
     nested = {"step": 3, "model": after}
     save_checkpoint(after, "1.lmc", base="model.safetensors")
     save_checkpoint(nested, "2.lmc", base=tmp_path / "model.safetensors")
-    save_checkpoint(before, "3.lmc", base="1.lmc")  # of which the base is found
+    save_checkpoint(before, "3.lmc", base="1.lmc")  # the base of this base is found
     for path, state in (("1.lmc", after), ("2.lmc", nested), ("3.lmc", before)):
         assert os.path.getsize(path) < 0.05 * len(saved_by_torch(state))
         assert same(load_checkpoint(path), state)
@@ -284,7 +284,7 @@ def test_a_safetensors_file_as_base(tmp_path, monkeypatch):
     apply_file("1.lmc", tensors)
     assert same(tensors, after)
 
-    # and where it is not what it was
+    # from here on, the file named as the base is another
     os.remove("3.lmc")
     shutil.copy("model.safetensors", "copy.safetensors")
     safetensors.torch.save_file(after, "model.safetensors")
@@ -323,7 +323,7 @@ def test_twenty_kills(tmp_path):
     rng = random.Random(1)
     torch.set_num_threads(1)
     n_finished = 0
-    for turn in range(200):  # a busy machine may come to the end of few
+    for turn in range(200):  # on a busy machine, few of them may finish
         directory = tmp_path / str(turn)
         directory.mkdir()
         told = tmp_path / f"{turn}.told"

@@ -46,7 +46,7 @@ def test_numpy(dtype, shape):
 @pytest.mark.parametrize("shape", [(), (0, 3), (70, 40)])
 def test_torch(dtype, shape):
     if dtype == torch.float4_e2m1fn_x2 and not shape:
-        return  # two elements are no scalar
+        return  # a scalar cannot have two elements
     n = int(np.prod(shape, dtype=int)) * torch.empty((), dtype=dtype).element_size()
     raw = torch.randint(0, 2 if dtype == torch.bool else 256, (n,), dtype=torch.uint8)
     t = raw.view(dtype).reshape(shape)
@@ -241,7 +241,7 @@ def test_tensors_without_a_header(weights):
     live = weights.copy()
     lmc.tensor_decode(delta, live, live)
     assert same(live, new)
-    as_bytes = live.view(np.uint8)  # what its elements are need not be said, nor how large its blocks
+    as_bytes = live.view(np.uint8)  # neither the dtype nor the block size must be given
     lmc.tensor_decode(lmc.tensor_encode(weights, new, log2_block=21), as_bytes, as_bytes)
     assert same(live, weights)
     part = np.empty(1000, ml_dtypes.bfloat16)

@@ -84,7 +84,7 @@ def test_http(server, arrays):
         assert server.requests == ["bytes=-65536"]  # one request tells everything about the file
         server.requests.clear()
         assert same(r["w3"], arrays["w3"])
-        assert len(server.requests) == 1  # and one brings a tensor
+        assert len(server.requests) == 1  # one more brings a tensor
         start, end = map(int, server.requests[0].removeprefix("bytes=").split("-"))
         assert end + 1 - start < arrays["w3"].nbytes
         server.requests.clear()
@@ -95,7 +95,7 @@ def test_http(server, arrays):
         server.requests.clear()
         for name in r:
             assert same(r[name], arrays[name])
-        assert len(server.requests) <= len(arrays) / 2  # requests grow when reading goes on
+        assert len(server.requests) <= len(arrays) / 2  # requests get larger while tensors are read in order
         with pytest.raises(lmc.NotFoundError, match="model.lmc"):
             r["nothing"]
 
@@ -214,7 +214,7 @@ def test_whole_files(server, arrays, monkeypatch):
     server.files["/delta.lmc"] = lmc.numpy.save(new, base=arrays)
     found = load_file(server.url + "/delta.lmc", base=server.url + "/model.lmc")
     assert all(same(a, new[name]) for name, a in found.items())
-    assert len(server.requests) < 2 * len(arrays)  # and of a base by ever longer ones
+    assert len(server.requests) < 2 * len(arrays)  # requests for the base get larger, too
 
 
 def test_fsspec_whole_files(arrays, monkeypatch):
@@ -227,7 +227,7 @@ def test_fsspec_whole_files(arrays, monkeypatch):
     asked.clear()
     monkeypatch.setattr(_sources, "PIECE", 1 << 20)
     assert all(same(a, arrays[name]) for name, a in load_file("memory://dir/whole.lmc").items())
-    assert max(asked) <= 2 << 20  # a piece, or what is asked for at once
+    assert max(asked) <= 2 << 20  # a request is for one piece, or for what one call reads
 
 
 def test_pieces(monkeypatch):

@@ -205,10 +205,10 @@ def test_slices_read_what_they_need(tmp_path):
         w.add("a", a)
     file = Counted((tmp_path / "x.lmc").read_bytes())
     r = lmc.open(file)
-    assert file.n <= 65536  # one read: the tail
+    assert file.n <= 65536  # only the tail was read
     file.n = 0
     assert same(r.get_slice("a")[1_000_000:1_000_010], a[1_000_000:1_000_010])
-    assert 0 < file.n < 300_000  # one block
+    assert 0 < file.n < 300_000  # one block was read
 
 
 def test_sub_byte(tmp_path):
@@ -448,7 +448,7 @@ def test_files_by_rule(tmp_path):
         for name in ("exp_avg", "exp_avg_sq"):
             assert not torch.equal(again[name], state[name])
             assert torch.allclose(again[name], state[name], atol=float(state[name].abs().max()) / 10)
-    (tmp_path / "b.safetensors").unlink()  # nothing holds it
+    (tmp_path / "b.safetensors").unlink()  # nothing keeps the file open
 
 
 def test_rules(tmp_path):

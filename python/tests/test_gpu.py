@@ -94,7 +94,7 @@ def test_load(gpu, files):
     total = sum(t.nbytes for t in files.state.values())
     assert said[-1] == (total, total) and len(said) == len(loaded)
     assert same(load_file(files.a, "cuda", decode="gpu", threads=2), files.state)
-    assert gpu.count("nvrtcCompileProgram") == 1  # from the cache
+    assert gpu.count("nvrtcCompileProgram") == 1  # the second time, the program came from the cache
 
 
 def test_iterate(gpu, files):
@@ -125,7 +125,7 @@ def test_apply(gpu, files, decode):
     places = {name: t.data_ptr() for name, t in weights.items()}
     apply_file(files.b, weights, decode=decode)
     assert same(weights, files.after) and places == {name: t.data_ptr() for name, t in weights.items()}
-    with pytest.raises(lmc_codec.LMCError) as error:  # it is no base of this delta any more
+    with pytest.raises(lmc_codec.LMCError) as error:  # the weights are not the base of this delta any more
         apply_file(files.b, weights, decode=decode)
     assert isinstance(error.value, (lmc_codec.WrongBaseError, lmc_codec.CorruptError)), error.value
     assert same(weights, files.after)
@@ -239,13 +239,13 @@ def test_it_stays_open(gpu, files):
     kept = gpu.used()
     weights = gpu.lend(files.state)
     apply_file(files.b, weights, decode="gpu")
-    assert gpu.count("cuModuleLoadData") == 1 and gpu.used() == kept < 1 << 20  # memory of the device
+    assert gpu.count("cuModuleLoadData") == 1 and gpu.used() == kept < 1 << 20  # on the device
     pid = os.fork()
     if pid == 0:
         try:
             ok = list(iterate(files.a, "cuda", names={"scalar"}, decode="gpu")) == [("scalar", 3.5)]
             opened = gpu.count("cuModuleLoadData")
-            _gpu._opened.clear()  # that of the parent is not closed
+            _gpu._opened.clear()  # what the parent has opened is not closed
             os._exit(0 if ok and (opened, gpu.count("cuModuleUnload")) == (2, 1) else 1)
         finally:
             os._exit(2)
@@ -422,7 +422,7 @@ def test_calls_that_fail(gpu, files, monkeypatch, call):
         load_file(files.a, "cuda", decode="gpu")
     assert isinstance(error.value, RuntimeError) and error.value.status_name == "LMC_ERR_DEVICE"
     assert not _gpu._opened  # the next call opens it anew
-    del error  # and with it what was opened, so that the context is let go of
+    del error  # the error holds what was opened: without it, the context is released
     gc.collect()
     monkeypatch.delenv("FAKE_CUDA_FAIL")
     assert same(load_file(files.a, "cuda", decode="gpu"), files.state)
@@ -480,7 +480,7 @@ def test_sources(gpu, files, tmp_path):
                 raise OSError("the network is gone")
             return self.data.read(n)
 
-    for n_good in range(2):  # the end, and all that it has not
+    for n_good in range(2):  # fails at the file's end, then at the rest
         with pytest.raises(OSError, match="the network is gone"):
             load_file(Broken(n_good), "cuda", decode="gpu")
     tied = {"a": files.state["large"], "b": files.state["large"].T, "c": files.state["large"][3:]}

@@ -66,7 +66,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.thread = threading.Thread(target=functools.partial(self.serve_forever, 0.01))
         self.thread.start()
 
-    def handle_error(self, *unused):  # a client that has gone
+    def handle_error(self, *unused):  # the client has gone: that is no error here
         pass
 
     def end(self):
@@ -148,7 +148,7 @@ def test_bodies_that_break_off(server, array):
     with pytest.raises(lmc.ReadError, match="a.lmc: the connection ended early, 4 times"):
         read(server)
     server.requests.clear()
-    server.answer = lambda h, i: i < 2 and (h.give(cut=1000), True)  # of the first answer, too
+    server.answer = lambda h, i: i < 2 and (h.give(cut=1000), True)  # the first answer is cut, too
     assert same(read(server), array)
 
 
@@ -157,7 +157,7 @@ def test_resets(server, array):
         if i in (0, 2):
             h.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             h.connection.close()
-            h.wfile = open(os.devnull, "wb")  # nothing more can be said
+            h.wfile = open(os.devnull, "wb")  # nothing more is sent
             return True
 
     server.answer = answer
@@ -170,7 +170,7 @@ def test_silence(server, array):
     def answer(h, i):
         if i == 0:
             return over.wait(5)
-        if i == 2:  # in the middle
+        if i == 2:  # stops in the middle of the body
             h.give(cut=1000)
             h.wfile.flush()
             return over.wait(5) or True
@@ -221,10 +221,10 @@ def test_what_is_said_to_one_server_is_not_said_to_another(servers, array):
     assert all(x[3]["Authorization"] == "Bearer x" and x[3]["X-Token"] == "y" for x in one.requests)
     assert len(two.requests) == 2 and {x[3]["User-Agent"] for x in two.requests} == {"me"}
     assert not any("Authorization" in x[3] or "X-Token" in x[3] for x in two.requests)
-    assert len(one.requests) == 1  # what it answered serves until it is refused
+    assert len(one.requests) == 1  # the place it named is used until it is refused
     one.requests.clear()
     one.answer = send_on("/signed/1")  # the same server
-    assert same(read(one, headers=said), array)  # as fsspec has it
+    assert same(read(one, headers=said), array)  # headers in the form of fsspec
     assert len(one.requests) == 3 and all(x[3]["Authorization"] == "Bearer x" for x in one.requests)
 
 
@@ -348,7 +348,7 @@ def test_compressed_on_the_way(server, array):
     with pytest.raises(lmc.ReadError, match=r"a.lmc: .*\(Content-Encoding: gzip\)"):
         read(server)
     assert len(server.requests) == 1
-    for said in "aws-chunked", "identity", "Identity":  # of the upload; not compressed, and some servers say so
+    for said in "aws-chunked", "identity", "Identity":  # names of codings without compression, which some servers send
         server.answer = lambda h, i, said=said: h.give(more=[("Content-Encoding", said)]) or True
         assert same(read(server), array)
 
@@ -365,7 +365,7 @@ def test_interrupted(server, array):
 
     over = threading.Event()
 
-    def answer(h, i):  # a part, and the rest when the reader has been interrupted
+    def answer(h, i):  # sends a part, and the rest after the reader was interrupted
         if i == 1:
             h.give(cut=500_000)
             h.wfile.flush()
@@ -402,7 +402,7 @@ def test_close_of_a_base(server, array):
         assert not source.tail and same(r["w"], new)
 
 
-LIMIT = 64 << 20  # of what a server sends that does not stop by itself; its buffers and the reader's take some MB
+LIMIT = 64 << 20  # most bytes that an endless answer may send; buffers of server and reader take some MB
 
 
 def send_without_end(h, head, wrap=lambda data: data):
@@ -492,7 +492,7 @@ def test_bodies_of_other_lengths(server, array, how, is_more):
 def test_connections_are_kept(keeping, array):
     with lmc.open(keeping.url) as r:
         for i in range(20):
-            first = i * 1_300_000 % 2_900_000  # no two behind each other
+            first = i * 1_300_000 % 2_900_000  # none begins where another ends
             assert same(r.get_slice("w")[first : first + 1000], array[first : first + 1000])
         assert len(keeping.requests) == 21 and keeping.n_connections == 1
         (kept,) = r._source.argument.idle
@@ -501,7 +501,7 @@ def test_connections_are_kept(keeping, array):
         assert same(r.get_slice("w")[:1000], array[:1000])
         assert time.monotonic() - waited < 5 and keeping.n_connections == 2
         keeping.answer = lambda h, i: h.say(503, [("Content-Length", 5)], b"later") if i == 22 else None
-        assert same(r.get_slice("w")[2_900_000:], array[2_900_000:])  # what came with the refusal is nothing of it
+        assert same(r.get_slice("w")[2_900_000:], array[2_900_000:])  # the body of the refusal is not taken for data
     assert not r._source.argument.idle
 
 

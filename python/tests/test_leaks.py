@@ -137,7 +137,7 @@ def into_pipe():
 
 
 def from_a_file(is_closed):
-    r, w = os.pipe()  # which cannot be read at an offset
+    r, w = os.pipe()  # a pipe cannot be read at an offset
     os.close(w)
     if is_closed:
         os.close(r)
@@ -160,7 +160,7 @@ def capsule_of(code):
     made = FLAT.__dlpack__()
     ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
     address = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(made), b"dltensor")
-    ctypes.c_uint8.from_address(address + 20).value = code  # behind data, device and rank
+    ctypes.c_uint8.from_address(address + 20).value = code  # the code is after data, device and rank
     _lmc.from_dlpack(made)
 
 
@@ -324,12 +324,12 @@ def test_nothing_is_kept():
     gc.disable()
     try:
         call(lambda: None, None)
-        nothing = max(grown(lambda: None, None)[1] for _ in range(3))  # what counting takes itself
+        nothing = max(grown(lambda: None, None)[1] for _ in range(3))  # blocks that counting itself takes
         for name, (function, raises) in CASES.items():
             for _ in range(3):  # the first calls fill caches
                 call(function, raises)
             seen = []
-            for _ in range(4):  # what is lost, is lost each time
+            for _ in range(4):  # a leak shows each time
                 seen.append(grown(function, raises))
                 n_bytes, n_blocks, n_kept = seen[-1]
                 if n_bytes < 16 * ROUNDS and n_blocks - nothing < ROUNDS and n_kept < ROUNDS:

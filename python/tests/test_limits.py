@@ -41,7 +41,7 @@ if what != "none":
                         w.copy_from(r)
     except (lmc_codec.LMCError, LookupError, ValueError, TypeError) as error:
         print(str(error)[:200])
-with open("/proc/self/status") as status:  # ru_maxrss counts what the process was forked from
+with open("/proc/self/status") as status:  # ru_maxrss would count memory of the parent, too
     print(next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM")))
 """
 

@@ -104,7 +104,7 @@ def test_slices(tmp_path, framework, index):
     try:
         want = x[index]
     except Exception:
-        if index not in (None, [0, 1], (..., 1), (0, ..., 1), -3):  # of which some frameworks take some
+        if index not in (None, [0, 1], (..., 1), (0, ..., 1), -3):  # some frameworks accept some of these
             with pytest.raises((lmc_codec.LMCError, IndexError, TypeError, ValueError)):
                 y[index]
     else:
@@ -241,7 +241,7 @@ def test_progress(tmp_path, tensors):
 
 @pytest.mark.parametrize("wrong", [True, 1, "bar", []])
 def test_progress_that_is_no_function(tmp_path, tensors, wrong):
-    """It was "'bool' object is not callable", at the end of the first tensor."""
+    """That is said at once, not when it is called."""
     path = tmp_path / "x.lmc"
     lmc_codec.torch.save_file(tensors, path)
     safetensors.torch.save_file(tensors, tmp_path / "x.st")
@@ -428,7 +428,7 @@ def test_safetensors_of_ml_dtypes(tmp_path):
 @pytest.mark.parametrize("library", ["safetensors", "lmc_codec"])
 def test_forms_of_sources(tmp_path, library):
     """Buffers and open files, of either format."""
-    arrays = {"b": np.arange(12.0).reshape(3, 4), "a": np.arange(4, dtype=np.int8)}  # in the order of files
+    arrays = {"b": np.arange(12.0).reshape(3, 4), "a": np.arange(4, dtype=np.int8)}  # larger dtypes first, as in files
     data = (safetensors.numpy if library == "safetensors" else lmc_codec.numpy).save(arrays, {"k": "v"})
     path = tmp_path / "x"
     path.write_bytes(data)

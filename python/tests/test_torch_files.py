@@ -100,7 +100,7 @@ def test_views(tmp_path, way):
 
 def cases():
     path = pathlib.Path(__file__).parents[2] / "tests/torch_files.py"
-    if not path.exists():  # it is of the clone
+    if not path.exists():  # only the repository has it, not a package
         return []
     spec = importlib.util.spec_from_file_location("torch_files", path)
     module = importlib.util.module_from_spec(spec)
@@ -126,7 +126,7 @@ def test_what_the_command_finds(tmp_path, files, tensors, way):
                 w.add_bytes(name, data)
     with lmc_codec.open(path) as r:
         if way == "writer" and "x.pt" not in files:
-            assert not r.keys()  # of .distcp files what is listed counts
+            assert not r.keys()  # of .distcp files, only listed tensors count
             return
         for name, expected in tensors.items():
             if expected is None:
@@ -248,7 +248,7 @@ def test_odd_tensors(tmp_path):
             r.get("expanded", framework="bytes")
         assert found["expanded"].untyped_storage().nbytes() == 4 and found["windows"].untyped_storage().nbytes() == 36
         with pytest.raises(ValueError):
-            r.get("windows", framework="numpy")[0, 0] = 7  # which would change others
+            r.get("windows", framework="numpy")[0, 0] = 7  # this would change other elements
 
 
 def test_names_that_meet(tmp_path):
@@ -263,7 +263,7 @@ def test_names_that_meet(tmp_path):
                 with pytest.raises(lmc_codec.AmbiguousError, match="x.pt.lmc: several tensors are called 'n.a.b': restore the file"):
                     ask()
             assert torch.equal(r.get("good", framework="torch"), z)
-    made = {"good": z, "n": {"a.b": x}, "n.a": {"b": x}}  # the same one
+    made = {"good": z, "n": {"a.b": x}, "n.a": {"b": x}}  # the tensors of this name are the same tensor
     assert torch.equal(load_file(save(tmp_path, made))["n.a.b"], x)
 
 
@@ -401,7 +401,7 @@ def test_distcp(tmp_path, way):
     run_command(path, cwd=tmp_path)
     found = load_file(tmp_path / f"{path}.lmc")
     expected = flatten(state)
-    if way == "file":  # what has other dimensions in memory is called after these
+    if way == "file":  # a tensor with other dimensions in memory has these in its name
         assert {name.partition("[")[0] for name in found} == set(expected)
         found = {name.partition("[")[0]: t for name, t in found.items()}
         for name, t in expected.items():
@@ -495,7 +495,7 @@ def test_broken_archives(tmp_path):
         (entry + 10, 8),  # compressed
         (entry + 10, 99),
         (entry + 26, 255),  # larger than the file
-        (end + 55, 255),  # places before the beginning
+        (end + 55, 255),  # offsets before the beginning
     ):
         data = whole[:at] + bytes([value]) + whole[at + 1 :]
         with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"v.pt": (data, [])})) as r:

@@ -238,7 +238,7 @@ def test_a_fork_in_a_callback(tmp_path, who):
         if not children:
             children.append(os.fork())
             if children == [0]:
-                signal.alarm(20)  # rather killed than waiting for ever
+                signal.alarm(20)  # killed, if it would wait forever
 
     class File(io.BytesIO):
         def readinto(self, buffer):
@@ -312,7 +312,7 @@ def test_a_file_keeps_its_mode(tmp_path, weights):
         for mode in (0o600, 0o664, 0o444):
             path.chmod(mode)
             w = lmc.Writer(path)
-            assert all(stat.S_IMODE(x.stat().st_mode) == mode for x in tmp_path.iterdir())  # of the unfinished one, too
+            assert all(stat.S_IMODE(x.stat().st_mode) == mode for x in tmp_path.iterdir())  # also the unfinished file
             w.add("w", weights)
             w.finish()
             assert stat.S_IMODE(path.stat().st_mode) == mode

@@ -152,7 +152,7 @@ def aborted_amid(arrays):
                 w.begin_file(str(i), 300_000, [])
                 w.write(arrays["t0"])
                 w.end_file()
-            except lmc_codec.LMCError:  # of the abort, or of a file that another thread has begun
+            except lmc_codec.LMCError:  # because of the abort, or because another thread has begun a file
                 return
 
         run(add)

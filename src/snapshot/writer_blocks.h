@@ -300,7 +300,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         if (rest == 0 || rest == w->carry.size) continue;
-        /* the header's last block continues after it */
+        /* the last block has bytes after the header */
         LMC__TRY(lmc__encode_wave(w));
         memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
         w->carry.size = rest;
