@@ -1029,8 +1029,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
- * these. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
+ * macros. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -1110,7 +1110,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Only where it is faster than the portable code: not on s390x and riscv64. */
+/* It is used only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -12401,8 +12401,8 @@ struct lmc_quantizer {
     size_t n_groups; /* number of params.scales */
 };
 
-/* How a tensor is quantised, valid as long as the quantiser; NULL if it is not: there is no
- * quantiser, or it keeps the tensor as it is. */
+/* How a tensor is quantised; valid as long as the quantiser. NULL if there is no quantiser, or if
+ * it keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;
@@ -12680,7 +12680,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* The worst case: all blocks are stored, and as small as without a prediction, as it may be useless
+/* The worst case: all blocks are stored, and as small as without a prediction, which may be useless
  * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
@@ -12796,8 +12796,8 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
- * wave ends where dst has no room for another slot. The wave's first block gets even less room than
- * a slot, because it may be small enough. Returns the number of jobs, at least 1. */
+ * wave ends where dst has no room for another slot. The wave's first block may get less room than a
+ * slot, because it may be small enough. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -12923,10 +12923,10 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
- * from the first on are read and checked. Blocks before the range are then skipped.
+ * from the first block on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, except the last
  *     range                [first ......... last)
  *                       part    whole    part
  *

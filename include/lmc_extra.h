@@ -427,8 +427,8 @@ static void lmc__reset_grid(lmc__grid *grid)
 }
 
 /* Makes the grid coarser by a factor of about 2^(by / LMC__OCTAVE); finer if `by` is negative. A
- * logarithmic grid gets another step, and all points again. Else the bias changes, or the scales,
- * by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
+ * logarithmic grid gets another step, and all points again. Else the bias changes; or the scales
+ * change, by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     lmc__grid *const grid = &q->params.grid;
@@ -576,8 +576,8 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
  *
  * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
  * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
- * reciprocal of 24 bits. That makes units of 2^-12 scales: with at most 2^15 scales 27 bits, so the
- * squares of a strip fit in 64 bits.
+ * reciprocal of 24 bits. In the resulting units of 2^-12 scales, at most 2^15 scales have 27 bits:
+ * the squares of a strip fit in 64 bits.
  *
  * Units are powers of two, so only the conversions to integers round, towards zero. The difference
  * of the floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <=
@@ -633,7 +633,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take it. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -750,8 +750,8 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
  * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
  * enough. A logarithmic grid has the step that follows from its bound.
  *
- * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
- * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
+ * A small sample is enough for logarithmic grids, of which only the size is unknown. For a linear
+ * grid it finds the grid, which the large sample then checks. Only the large sample can reject a
  * tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {

@@ -6,10 +6,10 @@
 #include "tensor/tensor.h"
 
 /* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
- * from the first on are read and checked. Blocks before the range are then skipped.
+ * from the first block on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, except the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
