@@ -1486,8 +1486,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
 
 /*
  * The types that kernels work with. A kernel takes pointers and counts, parses nothing, allocates
- * nothing and cannot fail. The scalar functions define the results; those of the other tiers give
- * the same ones, byte by byte.
+ * nothing and cannot fail. The scalar functions define the results; the functions of the other
+ * tiers give the same bytes.
  *
  * *Lists* are arrays of bytes in the workspace with LMC__PAD bytes of slack behind their end:
  * kernels may read that slack, and write it where they write the list, so the last vector is no
@@ -1508,7 +1508,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
         break;                                                                                     \
     }
 /* `statement` with the constants has_left and has_right: whether that side of a node is a list that
- * is read or wanted. So its loop tests neither, and is shorter with one list or none. */
+ * is read or wanted. So the loop in `statement` tests neither, and is shorter without a list. */
 #define LMC__WITH_SIDES(l, r, statement)                                                           \
     {                                                                                              \
         const int has_left = l, has_right = r;                                                     \
@@ -1521,8 +1521,8 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
     else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line on most machines */
 
-/* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
- * sign and magnitude, as floats have it. */
+/* How elements are ordered as numbers (spec 5.1): not at all, as two's complement, or as sign and
+ * magnitude, like floats. */
 enum lmc__order { LMC__ORDER_NONE = 0, LMC__ORDER_INTEGER = 1, LMC__ORDER_FLOAT = 2 };
 
 /* One row of bytes (a plane, spec 5.1) for each byte of an element. Rows from `width` on are not
@@ -1575,7 +1575,7 @@ typedef struct lmc__join_source {
     const lmc__const_planes *planes;
     const lmc__merged *root; /* one of the planes, still to be merged; or NULL */
     unsigned width;          /* bytes of an element */
-    enum lmc__order order;   /* what they are residuals of, with a prediction of zero */
+    enum lmc__order order;   /* of elements, for their residuals against 0 */
 } lmc__join_source;
 
 LMC__INLINE lmc__join_source lmc__join_from(const lmc__const_planes *planes,
@@ -1657,9 +1657,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first, their own one, do the work of several
- * kernels at once. What their loop leaves over at the end of a block they do by the kernels of that
- * table. The contract of a kernel is at its scalar function; grids.h has those from restore on. */
+/* The kernels of a tier. Kernels whose first parameter is a table (their own) do the work of
+ * several kernels at once. For elements behind their loop they call its kernels. A kernel's
+ * contract is at its scalar function; from `restore` on, in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     int has_fast_pdep; /* the CPUs of this table: for patch */
@@ -2140,7 +2140,7 @@ LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
 #if LMC__NEON
 #include <arm_neon.h>
 
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 
@@ -2153,8 +2153,9 @@ LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
     return vcleq_u8(keys, highest);
 }
 
-/* AVX2's operations on halves, for vectors without halves. load_pair: only first. shuffle: r[i] =
- * v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others are 0. */
+/* AVX2's operations on halves, for vectors without halves. load_pair loads only `first`. shuffle:
+ * r[i] = v[places[i]], 0 where there is no such place. count: how many bytes are 255; the others
+ * are 0. */
 LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
 {
     (void)second;
@@ -2170,8 +2171,8 @@ LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
     return (size_t)((0u - vaddvq_u8(one)) & 255);
 }
 
-/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
- * addition for 1, 2, 4 and 8 each. */
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: one
+ * addition for each k of 1, 2, 4, 8. */
 LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -2201,15 +2202,14 @@ LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)
 LMC__INLINE uint8x16_t lmc__even_neon(uint8x16_t a, uint8x16_t b) { return vuzp1q_u8(a, b); }
 LMC__INLINE uint8x16_t lmc__odd_neon(uint8x16_t a, uint8x16_t b) { return vuzp2q_u8(a, b); }
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t a, uint8x16_t b)
 {
     *first = vzip1q_u8(a, b);
     *second = vzip2q_u8(a, b);
 }
 
-/* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. */
+/* Each element rotated by one bit: a shift, then an insertion of the other shift. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -2390,7 +2390,7 @@ LMC__INLINE int lmc__movemask_wasm(__m256i v)
 #endif
 
 #if LMC__AVX2_TEXT
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX2 __m256i lmc__load_avx2(const uint8_t *p)
 {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
@@ -2445,7 +2445,7 @@ LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
                                                      << 32;
 }
 
-/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16. */
+/* How many bytes of `one` are 255; the others are 0. *half: how many of the first 16 are 255. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
     const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
@@ -2467,7 +2467,7 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 
 #ifndef LMC_NO_ENCODER
 /* r[i] = v[i] >= from[i] ? 255 : 0, unsigned. AVX2 compares bytes only as signed ones, or for
- * equality. So: v is at least from if it is the maximum of the two. */
+ * equality. So the test is whether v is the maximum of both. */
 LMC__INLINE_AVX2 __m256i lmc__not_below_avx2(__m256i v, __m256i from)
 {
     return _mm256_cmpeq_epi8(_mm256_max_epu8(v, from), v);
@@ -2534,9 +2534,9 @@ LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v,
     return out;
 }
 
-/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a
- * multiplication adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three
- * steps double the groups. Each adds the last sum of a group to all of the next:
+/* r[i] = v[j] + ... + v[i], modulo 256; j is 0 or, in the upper half, 16. First a multiplication
+ * adds pairs: 0x0101 times the 16-bit lane of bytes a, b is a, a + b. Then three steps double the
+ * groups. Each adds the last sum of a group to all sums of the next group:
  *
  *     v        a  b  c  d  e  f  g  h  ...
  *     * 0101   a  ab c  cd e  ef g  gh ...
@@ -2639,7 +2639,7 @@ LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 }
 #endif
 
-/* And back: first and second together are the bytes of a and b in turn. Unpacking, too, works
+/* The inverse: first and second together are the bytes of a and b in turn. Unpacking, too, works
  * within 16 bytes: `low` has the start of each half's result, `high` its end. So first has the
  * lower halves of both (0x20), and second the upper ones (0x31). */
 LMC__INLINE_AVX2 void lmc__zip_avx2(__m256i *first, __m256i *second, __m256i a, __m256i b)
@@ -2684,7 +2684,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 /* The basic operations of the AVX-512 tier, on vectors of 64 bytes. The comment in front of each
  * gives its scalar meaning, for byte i of the result r. Elements have `width` bytes (1, 2, 4 or 8),
  * the lowest first. All are inlined, so width, left and the like are constants. */
-/* r[i] = p[i]; and back. */
+/* load: r[i] = p[i]. store: the inverse. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
 
@@ -2716,7 +2716,7 @@ LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 }
 #endif
 
-/* And back: first, then second, are the bytes of a and b in turn. */
+/* The inverse: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
 {
     *first = _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[2]), b);
@@ -2724,8 +2724,8 @@ LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i
 }
 
 /* Each element rotated by one bit, to the left or to the right. Lanes of 32 and 64 bits have a
- * rotation; those of 16 bits a shift of two joined lanes (VBMI2), here v and v, by 1 or by 15;
- * bytes are shifted as on AVX2. */
+ * rotation. Lanes of 16 bits have a shift of two joined lanes (VBMI2): here both are v, shifted by
+ * 1 or 15. Bytes are shifted as on AVX2. */
 LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int left)
 {
     switch (width) {
@@ -2910,7 +2910,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  * bit 31 of a register is the coefficient of x^0, so multiplying by x is a shift to the right.
  */
 
-/* Product of two polynomials modulo the CRC's. */
+/* Product of two polynomials modulo the CRC's polynomial. */
 LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
@@ -2940,16 +2940,16 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
  * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
  * bit of a message may be cleared if it is added to the bits 65, 155, 170, 195 and 209 places
  * behind it. 209 bits are left in the end. Over GF(2) a square has the same terms with twice the
- * exponents, so the same holds for places of 8 and of 64 bits. No table is needed, and a place
- * depends only on those at least 65 before it (compare Russell, "Chorba: A novel CRC32
- * implementation", 2024).
+ * exponents. So three squarings give the rule for places of 8 bits, six for places of 64. No table
+ * is needed, and a place depends only on places at least 65 before it (compare Russell, "Chorba: A
+ * novel CRC32 implementation", 2024).
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* 8 bytes in the machine's order: sums of bits do not depend on it. */
+/* 8 bytes in the machine's byte order, which does not matter for an exclusive or. */
 LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
 {
     uint64_t v;
@@ -2999,8 +2999,8 @@ static size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, siz
     return size;
 }
 
-/* Places of one bit, in words: a, b, c, d are the words before, with all that was added to them.
- * The last four words are not cleared, but go through a table. */
+/* Places of one bit, a word of them at a time: a, b, c, d are the four words before, with all that
+ * was added to them. The last four words are not cleared, but processed with a table. */
 static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 {
     const size_t n = size / 8;
@@ -3039,15 +3039,15 @@ static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 
 /*
  * Lanes, for CPUs with a CRC instruction. A step of a CRC waits for the register of the step
- * before. So a strip is cut into lanes. Their registers advance in turn, start from 0 in all lanes
- * but the first, and are joined at the end:
+ * before. So a strip is cut into lanes, whose registers advance in turn. All except the first start
+ * from 0. They are joined at the end:
  *
  *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
  *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
  */
 
 #if LMC__NEON
-/* A crc32cx starts in each cycle, its result comes two or three cycles later: three lanes. */
+/* A crc32cx can start in each cycle and takes two or three cycles: so there are three lanes. */
 LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint32_t c0 = ~crc;
@@ -3069,8 +3069,8 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
 #endif
 
 #if LMC__X86
-/* Word i of each of four lanes: the crc32 instruction has a latency of three cycles, and one starts
- * in each cycle. */
+/* Adds word i of each of four lanes: a crc32 instruction can start in each cycle, and takes three
+ * cycles. */
 LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 {
     c[0] = _mm_crc32_u64(c[0], lmc__load64(p + 8 * i));
@@ -3081,8 +3081,8 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 
 /* The register after all four lanes: the sum of lane 3 - j times x^(8 j LANE4). pclmul does not
  * reduce a product; one crc32 instruction reduces the sum of all three, and multiplies it by x^32.
- * One more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors
- * compensate for both. */
+ * One more factor x comes from the product itself: its x^0 is one bit below the top of 64 bits. The
+ * factors compensate for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -3110,9 +3110,9 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
 
 /*
  * Folding, on AVX-512 (Gopal et al., "Fast CRC computation for generic polynomials using
- * PCLMULQDQ", 2009). 16 bytes can be replaced by their product with x^(8d), added to the 16 bytes d
- * places later: that is congruent, and 16 bytes long because the factor is reduced to 32 bits. A
- * vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
+ * PCLMULQDQ", 2009). 16 bytes can be removed if their product with x^(8d) is added to the 16 bytes
+ * d places later: the CRC stays the same. The product fits in 16 bytes: the factor is reduced to 32
+ * bits. A vector has four lanes of 16 bytes; here four vectors are folded over 256 bytes at a time:
  *
  *     bytes    0         64        128       192       256       320 ...
  *              [ v0    ] [ v1    ] [ v2    ] [ v3    ] [ w0    ] [ w1    ] ...
@@ -3122,10 +3122,10 @@ LMC__AVX2 static uint32_t lmc__crc32c_avx2(uint32_t crc, const uint8_t *p, size_
  * In the end v0 is folded onto v1, v2, v3, and lanes 0, 1, 2 of their sum onto lane 3. The 16 bytes
  * that are left go through the crc32 instruction.
  *
- * The factors. The first eight bytes of a lane move by d + 8 bytes, x^(8 d + 64), the others by d,
- * x^(8 d). A factor of 32 bits in the low half of a 64-bit word is x^32 times its value. A product
- * of two words has 127 bits, with x^0 one bit below the top of 128: one x more. Without these x^33
- * the factors are x^(8 d + 31) and x^(8 d - 33).
+ * The factors. The first eight bytes of a lane move by d + 8 bytes, so their factor is x^(8 d +
+ * 64); the others move by d bytes: x^(8 d). A factor of 32 bits in the low half of a 64-bit word is
+ * x^32 times its value. A product of two words has 127 bits, with x^0 one bit below the top of 128:
+ * that is one more factor x. Divided by this x^33, the factors are x^(8 d + 31) and x^(8 d - 33).
  */
 
 /* The factors to fold over a distance of 1, 2, 4 or 8 vectors. */
@@ -3145,8 +3145,8 @@ LMC__INLINE_AVX512 __m512i lmc__crc_fold(__m512i a, __m512i k, __m512i b)
                                      _mm512_clmulepi64_epi128(a, k, 0x11), b, 0x96); /* a ^ b ^ c */
 }
 
-/* Adds n vectors, each to its sum; sums are zero before the first call. *start is xored with the
- * very first vector, and is zero from then on. */
+/* Folds each of n sums over the distance of `fold`, and adds a vector to it; sums are zero before
+ * the first call. *start is xored with the very first vector, and is zero from then on. */
 LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __m512i *v,
                                             unsigned n, __m512i *start)
 {
@@ -3156,8 +3156,8 @@ LMC__INLINE_AVX512 void lmc__crc_add_avx512(__m512i *sum, __m512i fold, const __
     *start = _mm512_setzero_si512();
 }
 
-/* What a message's first vector is xored with, to continue from crc: the register is added to the
- * first 32 bits. */
+/* The vector that is xored with a message's first vector to continue from crc: the register is
+ * added to the first 32 bits. */
 LMC__INLINE_AVX512 __m512i lmc__crc_start(uint32_t crc)
 {
     return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)~crc));
@@ -3171,7 +3171,7 @@ LMC__INLINE_AVX512 uint32_t lmc__crc_finish(const __m512i *v, unsigned n)
     __m128i x;
     unsigned i;
     LMC__UNROLL for (i = 1; i < n; i++) sum = lmc__crc_fold(sum, k64, v[i]);
-    /* lanes 0, 1, 2 onto lane 3, which has no factor */
+    /* folds lanes 0, 1, 2 onto lane 3, whose own factors in `last` are 0 */
     low = _mm512_xor_si512(_mm512_clmulepi64_epi128(sum, last, 0x00),
                            _mm512_clmulepi64_epi128(sum, last, 0x11));
     x = _mm_xor_si128(_mm512_extracti32x4_epi32(sum, 3), _mm512_castsi512_si128(low));
@@ -3284,12 +3284,12 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * Exponents of weights are few and unequally frequent, so the top row compresses; signs and
  * mantissas hardly do.
  *
- * Both are called directly for samples, and for what the loops of split_root and join_root leave
- * over.
+ * Both are called directly for samples, and for elements behind the loops of split_root and
+ * join_root.
  */
 
-/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
- * constant. */
+/* Constant widths let the compiler unroll the called functions: `statement` may use w, the width as
+ * a constant. */
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
     case 1: LMC__WITH(w, 1, statement)                                                             \
@@ -3321,7 +3321,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     }
 
 /* 1 where compilers turn loops of constant length into vector code by themselves: elements of 2
- * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, are
+ * bytes are then processed by sixteen in such loops. Elsewhere eight at a time, in words, is
  * faster. */
 #ifndef LMC__VECTOR_LOOPS
 #if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
@@ -3374,7 +3374,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Calls the body with constants: 4 widths, two of them with each order. */
+/* Calls the body with a constant width; only for width 2 is the order a constant, too. */
 LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -3437,7 +3437,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
     }
 }
 
-/* As lmc__join_by_order. */
+/* As lmc__join_by_order; the order is a constant for widths 2 and 4. */
 LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
                                      unsigned width, enum lmc__order order)
 {
@@ -3467,8 +3467,8 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
  *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
  *
- * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in parts = width / s vectors, r * parts
- * + j. The even bytes of each have p = r, the odd ones p = r + s (mod 2 s). A join takes the same
+ * Before step s = 1, 2, 4 the bytes with p = r (mod s) are in `parts` = width / s vectors, v[r *
+ * parts + j]. There, even bytes have p = r, odd bytes p = r + s (mod 2 s). A join takes the same
  * steps backwards. All bounds are constant where this is inlined, but gcc must be told to unroll.
  *
  * A step of a split makes each vector from two: on AVX2 by two masks or shifts, a pack and a
@@ -3587,7 +3587,7 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-/* The AVX-512 tier uses AVX2's, for a strip or for what its loop of join_root leaves over. */
+/* The AVX-512 tier uses AVX2's join for strips and for elements behind its loop of join_root. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order)
 {
@@ -3604,7 +3604,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 
 #if LMC__X86
 #ifndef LMC_NO_ENCODER
-/* For samples, and for a root that is not the top plane: split_root's own loop cannot do that. */
+/* For samples, and for a root that is not the top plane: split_root's own loop cannot make it. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {
@@ -3625,16 +3625,16 @@ static int lmc__is_constant(const uint8_t *src, size_t n)
     return memcmp(src, src + 1, n - 1) == 0;
 }
 
-/* count_bytes: counts[v] += number of bytes v in src[0, n). It is the same on every tier, so no
- * table has it. It uses eight arrays of counts: a count that was stored a few cycles ago is slow to
- * load, and in skewed planes most bytes have the same count. So equal neighbours use different
- * arrays.
+/* count_bytes: counts[v] += number of bytes v in src[0, n). All tiers use this function, so the
+ * tables of kernels do not have it. It uses eight arrays of counts: a count that was stored a few
+ * cycles ago is slow to load, and in skewed planes most bytes have the same count. So equal
+ * neighbours use different arrays.
  *
  *     bytes of w     0  1  2  3  4  5  6  7
  *     array          0  1  2  3  4  5  6  7     its count [byte]
  *
- * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane, as most upper
- * planes of a delta are, is counted at once. */
+ * Counts have 16 bits, so the arrays take 4 KiB of the first cache. A constant plane is counted at
+ * once: most upper planes of a delta are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes for which counts of 16 bits suffice: each array
@@ -3672,7 +3672,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). In a word this adds neighbours of 1, 2, 4
- * bits, then all bytes into the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
+ * bits; a multiplication adds all bytes into the top byte (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -3688,8 +3688,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts the ones of each byte. Four of its results are added as bytes, 32 at most, then
- * widened in pairs. */
+/* vcnt counts the ones of each byte. Four of its results are added as bytes, which are 32 at most.
+ * Then pairs of sums are added to wider lanes. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -3701,8 +3701,8 @@ static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
             vaddq_u8(vcntq_u8(vld1q_u8(mask + i + 32)), vcntq_u8(vld1q_u8(mask + i + 48)));
         sum = vpadalq_u16(sum, vpaddlq_u8(vaddq_u8(low, high)));
     }
-    /* a lane grows by at most 128 in a step: that is enough for masks of 2 GiB, and a block's have
-     * at most 2^22 bits */
+    /* a lane grows by at most 128 in a step, so 32 bits suffice for masks of 2 GiB; the mask of a
+     * block has at most 2^22 bits */
     ones = (size_t)vaddlvq_u32(sum);
     for (; i < size; i++) ones += lmc__ones[mask[i]];
     return ones;
@@ -3744,7 +3744,7 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are accessed exactly. Encoders map symbols to ranks, the places of their leaves in the tree
- * (spec 6.2), and partition the ranks. The inverse map restores the bytes of an escape. */
+ * (spec 6.2), and partition the ranks. The inverse map turns an escape's ranks into bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a compiler must assume that a store changes src or the
@@ -3766,8 +3766,8 @@ static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const ui
 #if LMC__NEON
 
 /* Four look-ups of 64 entries each, by places minus 0, 64, 128, 192. For places out of range tbl
- * gives 0, and tbx leaves the byte as it was: so one look-up sets each byte. Subtraction wraps
- * around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
+ * gives 0, and tbx leaves the byte as it was: so exactly one look-up sets each byte. Subtraction
+ * wraps around: places below 64 k become at least 64. The table takes 16 of the 32 registers. */
 static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     const uint8x16x4_t t0 = lmc__load64_neon(table), t1 = lmc__load64_neon(table + 64),
@@ -3785,10 +3785,10 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
- * which most rows just count up: in such a row the distance between an entry and its place is
- * constant. One shuffle, by a place's upper 4 bits, finds its row's distance. For each row that
- * does not count up, one more, by the lower 4 bits, adds corrections. All sums are modulo 256.
+/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But the table is a
+ * permutation in which most rows just count up: in such a row the distance between an entry and its
+ * place is constant. One shuffle, by a place's upper 4 bits, finds the row's distance. For each row
+ * that does not count up, a shuffle by the lower 4 bits adds corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
@@ -3817,7 +3817,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop has a turn for each row to correct. */
+/* 32 bytes. The loop corrects one row in each iteration. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
@@ -3897,12 +3897,12 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *     to right        r r r . . . . .    stored at 0
  *                            r r r r r r . .             stored at 3
  *
- * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements are
- * stored to the left. So its store ends by i + V, where the next load begins. right must not be
- * src.
+ * left may be src: when a vector, elements [i, i + V), is in a register, at most i elements have
+ * been stored to the left. So the vector's store to the left ends at i + V or before, and the next
+ * load begins at i + V. right must not be src.
  */
 
-/* Eight elements at a time, the definition. Elements behind n get a 0. */
+/* Eight elements at a time; this defines partition. Mask bits behind n are 0. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
                                        const uint8_t *src, size_t n, unsigned split, int has_left,
                                        int has_right)
@@ -3934,7 +3934,7 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
 
 #if LMC__NEON || LMC__AVX2_TEXT
 /* Stores the elements of LMC__VECTORS_SORTED vectors behind n_left and n_right others: those with a
- * 1 in m to the right. NULL: that side is not wanted. Returns the new n_right. A shuffle sorts
+ * 1 in m to the right. A side that is NULL is not wanted. Returns the new n_right. A shuffle sorts
  * eight at a time: zeros to the lower half, ones to the upper. All places are computed first, so no
  * store waits:
  *
@@ -3943,8 +3943,8 @@ static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right
  *     to right at       0         r1        r2        r3         from n_right on
  *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * All stores to a side are within one step from the place of the first. split_root uses this step
- * too. */
+ * All stores to a side are within one step's size from the place of the first store. split_root
+ * uses this step too. */
 #define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
 LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
                                                 size_t n_right, const lmc__vector *v,
@@ -3965,7 +3965,7 @@ LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, s
     return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
+/* A step of n elements, at most 64, behind `done` others, of which n_right are on the right. It
  * always loads 64 bytes: up to 63 of them are slack of the list. */
 LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
                                              const uint8_t *src, size_t n, lmc__vector split,
@@ -4070,8 +4070,8 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
 /* == kernels/merge.h =========================================================================== */
 
 /*
- * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). One node of a mask
- * tree, decoded: the inverse of partition. A side may be a constant instead of a list. dst is a
+ * merge: dst[i] = the next element of left (bit i of mask is 0) or right (1). This decodes one node
+ * of a mask tree: the inverse of partition. A side may be a constant instead of a list. dst is a
  * list, mask is read exactly.
  *
  *     mask   0 1 0 0 1 1 0 1         place in its list   0 0 1 2 1 2 3 3
@@ -4082,15 +4082,15 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read; the decoder counted its ones first, and made
- * lists of that length. A step may read up to 64 bytes behind the end of a list: the list's slack.
- * dst is written in whole groups, too, so it must not overlap the sides.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted the mask's ones
+ * before, and made the lists as long. A step may read up to 64 bytes behind the end of a list: the
+ * list's slack. dst is written in whole groups, too, so it must not overlap the sides.
  */
 
-/* Eight elements at a time, the definition. Arranges the next bytes of both sides as lmc__sort8
- * leaves them (the right side from the upper end down), and undoes the sort. A constant must be the
- * right side; if it is the left one, the mask is inverted. Between two constants, l ^ ((l ^ r) &
- * ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time; this defines merge. Arranges the next bytes of both sides as lmc__sort8
+ * leaves them (the right side from the upper end down), and undoes the sort. If the left side is
+ * the constant, the sides change places and the mask is inverted. Between two constants, l ^ ((l ^
+ * r) & ones) is r at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4124,7 +4124,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  * picks 16 of these 32. The tables have the places of eight elements. The places of the second
  * eight depend on c, the number of ones in the first eight. lmc__merge_high stores them so that
  * |high - c| is right for zeros and for ones. counts: ones in each byte of m; ones: the sum of
- * counts up to and including that byte. A macro: clang requires a literal lane number.
+ * counts up to and including that byte. This is a macro, as clang requires a literal lane number.
  *
  *     place in x      0 ... 15: left, from a - before + 16 j; 16 ... 31: right, from b + before
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
@@ -4230,8 +4230,8 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* Only a and b, moved by a popcount of the mask, connect one step to the next. The last step may be
- * short: its mask is zero behind n, but it stores 64 bytes. */
+/* A step depends on the one before only by a and b, which a popcount of the mask moves. The last
+ * step may be short: its mask is zero behind n, but it stores 64 bytes. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int has_left,
                                            int has_right)
@@ -4263,7 +4263,7 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
 #endif
 
 #if LMC__X86
-/* vpexpandb is the merge of one side: it puts consecutive bytes to the places of the mask's ones
+/* vpexpandb is the merge of one side: it puts consecutive bytes at the places of the mask's ones
  * and leaves the other places as they are. So the right side is expanded onto the left one:
  *
  *     m                            0 1 0 0 1 1 0 1
@@ -4281,8 +4281,8 @@ LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, 
                      : _mm512_mask_mov_epi8(v, m, r);
 }
 
-/* l, r: the values where a side is no list. Each step loads the next 64 bytes of each list. Such a
- * load may begin at the list's end, and then reads all of the slack. */
+/* l, r: the values of sides that are constants. Each step loads the next 64 bytes of each list.
+ * Such a load may begin at the list's end, and then reads all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                                lmc__side left, lmc__side right, int has_left,
                                                int has_right)
@@ -4334,12 +4334,12 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  *
  * flatten: src is a list, first <= src[i] < first + 2^depth; bits is written exactly, its unused
  * bits as zeros. unflatten: the inverse, dst[i] = symbols[number i]; dst is a list, symbols has
- * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
- * elements; a plane is shifted out of, or into, the bytes of that vector.
+ * 2^depth entries and is not read beyond them. Both go through all planes once for each vector of
+ * elements: they shift the bits of a plane out of, or into, its bytes.
  *
- * There are no gaps between planes, and each step writes to all of them. A store of a byte too many
- * would overwrite the next plane, so the last step's masks are copied by size. bits and the list
- * must not overlap.
+ * There are no gaps between planes, and each step writes to all of them. A store of one byte too
+ * many would overwrite the next plane, so the last step stores exactly the bytes that are left of
+ * each. bits and the list must not overlap.
  */
 
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
@@ -4401,9 +4401,9 @@ LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
- * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). The masked load reads
- * no entries behind 2^depth. */
+/* Each plane's 64 bits are the mask for adding the plane's weight. One vpermb looks up among 64
+ * symbols: therefore a flat node's depth is at most 6 (LMC__MAX_FLAT). The masked load reads no
+ * entries behind 2^depth. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -4446,7 +4446,7 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     size_t i;
     unsigned d;
     for (i = 0; i < n; i += 8) {
-        /* no borrow between the bytes that count: src[i] >= first */
+        /* no element borrows from the next one: src[i] >= first */
         uint64_t v = lmc__load64(src + i) - low;
         if (n - i < 8) v &= ((uint64_t)1 << 8 * (n - i)) - 1;
         for (d = 0; d < depth; d++)
@@ -4518,7 +4518,7 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * go through a block and through memory.
  *
  * Each of them does what several kernels could do one after the other. But a block does not fit
- * into the first cache. So each takes one strip of the block through all stages, then the next:
+ * into the first cache. So a fused kernel takes one strip through all stages, then the next strip:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time; NEON's group as on AVX2
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -4536,7 +4536,7 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * stays in a first cache of 32 KiB. */
 #define LMC__STRIP_SIZE 8192u
 
-/* How many elements that are: 1024 of the widest ones, and always a multiple of 64, so that a strip
+/* The elements in a strip: 1024 of the widest elements, and always a multiple of 64. So a strip
  * begins with a byte of the mask and ends with a step of any tier. */
 #define LMC__STRIP_ELEMENTS(width) (LMC__STRIP_SIZE / (width))
 
@@ -4576,9 +4576,9 @@ LMC__INLINE uint32_t lmc__crc_ahead_neon(const lmc__kernels *k, uint32_t crc, co
 
 #define LMC__PAGE 4096u
 
-/* For calls with i = 0, k, 2 k, ..., where k divides the page's size: once in each page, it
- * prefetches from the page behind that of data[i]. Else the first access to a page waits until its
- * address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
+/* Is called with i = 0, k, 2 k, ..., where k divides the page's size. Once in each page it
+ * prefetches from the page behind the page of data[i]. Else the first access to a page waits until
+ * its address is translated, and other stores and prefetches wait, too. A prefetch cannot fault: it
  * does no harm where the data ends before that page. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
@@ -4591,7 +4591,7 @@ LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 #define LMC__FETCH_AHEAD 4096u
 
 /* The CRC of a strip that is in the first cache. If its size is a multiple of four lanes, as many
- * bytes from next on are fetched meanwhile: the hardware cannot predict them while reads jump from
+ * bytes at `next` are fetched meanwhile: the hardware cannot predict them while reads jump from
  * lane to lane. */
 LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t crc, const uint8_t *p,
                                               size_t size, const uint8_t *next)
@@ -4611,8 +4611,8 @@ LMC__INLINE_AVX2 uint32_t lmc__crc_ahead_avx2(const lmc__kernels *k, uint32_t cr
     return ~(uint32_t)c[0];
 }
 
-/* Fetches vector p of the step at element i of n, LMC__FETCH_AHEAD bytes early; not beyond the
- * block. */
+/* Fetches what is LMC__FETCH_AHEAD bytes behind vector p of the step at element i; nothing behind
+ * the block's n elements. */
 LMC__INLINE_AVX512 void lmc__fetch_ahead_avx512(const uint8_t *src, size_t i, size_t n,
                                                 unsigned width, unsigned p)
 {
@@ -4714,7 +4714,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * All bytes of a plane go through the root, and here they are in registers already: this saves
  * three passes over the plane.
  *
- * src is read exactly, and once, because it may change meanwhile: planes, root and CRC are of the
+ * src is read exactly, and only once, as it may change meanwhile: planes, root and CRC are of the
  * same bytes. Planes other than the root's, and root->mask, are written exactly; left and right are
  * lists. Only left and the row may overlap. A vector loop ends at a multiple of 8 elements.
  */
@@ -4811,8 +4811,8 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *
  * The CRC is computed in four lanes, a quarter of the strip each, since one crc32 instruction waits
  * three cycles for the one before. So while elements [j, j + 32) are split, the CRC reads 8 * width
- * bytes of each lane, from byte j * width / 4 on. These are other bytes, but as many, and all are
- * in the first cache. crc32 uses none of the units that vectors need.
+ * bytes of each lane, from byte j * width / 4 on. These are not the bytes that are split, but as
+ * many. All are in the first cache. crc32 uses none of the units that vectors need.
  *
  *     strip        | lane 0      | lane 1      | lane 2      | lane 3      |      8192 bytes
  *     step j       |   ====      |   ====      |   ====      |   ====      |      summed up
@@ -4877,7 +4877,7 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 
 /* For CPUs that compute two products at a time (Zen 3, Alder Lake): the CRC is folded from the
  * registers that are split, and nothing is copied. In the end the sums are a message that has the
- * same CRC, if the register begins with 0. */
+ * same CRC, from register 0. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -5040,22 +5040,22 @@ LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if
- * these are fewer. The row of the plane that is yet to be made is not used.
+ * dst gets exactly n * width bytes. root->row is a work list for a strip, or for n elements if a
+ * strip has more. The row planes->row[root->plane] is not used.
  *
  * Rows and the mask are read exactly, because raw planes are part of the input. root's sides are
  * lists or constants, with as many elements as the mask has zeros and ones. dst overlaps none of
  * them.
  *
  * Where streaming.sum is not NULL, the sum64 of dst is stored there (spec 7.1). The decoder calls
- * this once for each block, when its payload has been checked completely.
+ * join_root once for each block, after it has checked the whole payload.
  *
  * Where the output is far larger than the caches, streaming stores save half of the memory traffic:
- * they do not read the lines that they write. But their output is not in the caches, so CRC and sum
- * must be computed before.
+ * they do not read the lines that they write. But these bytes are not in the caches afterwards, so
+ * CRC and sum must be computed before.
  */
 
-/* A side without the first `used` bytes of its list. */
+/* The side without the first `used` bytes of its list. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
 {
     if (side.list) side.list += used;
@@ -5139,14 +5139,14 @@ static uint32_t lmc__join_root_strips(const lmc__kernels *k, uint8_t *dst, lmc__
  * The last vector needs the first head bytes of strip s + 1, so when the first step of strip s + 1
  * is made, its first vector is copied to the slack behind strip s, long before the last step of
  * draining reads it. Both ends of dst are written by normal stores, which may overlap others: a
- * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, of which one
- * vector less is streamed.
+ * vector at dst for the head of strip 0, and the last 32 bytes of the last strip, so one vector
+ * less of this strip is streamed.
  *
- * Masks and planes are read exactly, since steps are whole; a list of the root in vectors of 16
- * bytes from its current place, so up to 16 bytes of its slack. Other threads may see streaming
- * stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
+ * Masks and planes are read exactly, since steps are whole. A list of the root is read in vectors
+ * of 16 bytes from its current place, so up to 16 bytes of its slack. Other threads may see
+ * streaming stores in any order, so the caller ends with LMC__FENCE_STREAMS (get_planes.h). */
 
-/* While at / 4 runs through a lane, at runs through a strip. Else this does not compile. */
+/* While at / 4 runs through a lane, `at` must run through a strip. Else this does not compile. */
 typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 : -1];
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest makes the low 12 bits of
@@ -5157,8 +5157,8 @@ typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
 } lmc__strip_buffers;
 
-/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays: the
- * length of a step is masked, by 0 for constants, by all ones for lists. */
+/* A side of a merge in steps. A constant is a list of 64 equal bytes, where the cursor stays:
+ * `mask`, which is 0 for constants and all ones for lists, masks the length of each step. */
 typedef struct lmc__side_cursor {
     const uint8_t *at;
     size_t mask;
@@ -5218,8 +5218,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
         if (streaming.sum) done.sum += LMC__SUM64(k, from, LMC__STRIP_SIZE);
         for (j = 0; j < n_strip; j += 64) {
             const size_t at = j * width, out_at = (i - n_strip) * width + at;
-            /* Fetch as much of what is read next as is written now: that is enough, because
-             * compressed data is the shorter of the two. */
+            /* Fetch as many bytes of the next input as are written now: that is enough, because
+             * compressed data is shorter. */
             lmc__touch_ahead(dst, out_at);
             if (out_at < streaming.next_size) {
                 lmc__touch_ahead(streaming.next, out_at);
@@ -5259,7 +5259,7 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
     return done;
 }
 
-/* Done by strips: output that is not streamed, and, rarely, a root that is not the top plane. */
+/* Goes by strips if dst is not streamed or, rarely, if the root is not the top plane. */
 LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *dst,
                                               lmc__join_source source, size_t n,
                                               lmc__streaming streaming)
@@ -5284,8 +5284,8 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
     return lmc__join_strips(k, dst, &source, n, done, streaming.sum);
 }
 
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. CRC as in split_root,
- * streams as in strip.h.
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC is as in
+ * split_root, and dst is streamed as in strip.h.
  *
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
@@ -5353,9 +5353,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     return done;
 }
 
-/* Two tests that would slow down each step are made here, once for each block: is there a root, is
- * dst streamed. Order and sum are tested in the steps. For elements of 8 bytes all tests are in the
- * steps, of 512 bytes. */
+/* Two tests that would slow down each step are made here, once for each block: whether there is a
+ * root, and whether dst is streamed. Order and sum are tested in the steps. For elements of 8 bytes
+ * all tests are in the steps, which have 512 bytes. */
 #define LMC__LOOP(streams, has_root)                                                               \
     lmc__join_root_loop_avx512(dst, source, n, width, order, streaming, streams, has_root)
 #define LMC__DEFINE_JOIN_ROOT(w)                                                                   \
@@ -5405,7 +5405,7 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * Vector code compares keys with the highest key of class c, t[c] - 1, for each c in turn. So it
  * counts, or marks, the elements of class c *and of all before it* (on AVX-512, of all behind it).
- * Every element is in the last class or before, so the last class needs no comparison.
+ * Every element is in the last class or in one before it, so the last class needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -5414,8 +5414,8 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *
  * A *tally*, if it is not NULL, is filled by count_classes and read by patch. It has a row for each
  * class but the last; a row has a byte for each group of 64 elements: how many of them are in that
- * class or before. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads it fill it,
- * and only for whole steps of LMC__TALLY_STEP elements.
+ * class or in one before it. Rows are lmc__tally_row(n) bytes apart. Only tiers whose patch reads
+ * it fill it, and only for whole steps of LMC__TALLY_STEP elements.
  *
  * base is read exactly.
  */
@@ -5480,9 +5480,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
 }
 
 #if LMC__NEON || LMC__X86
-/* low_bytes: the lowest byte of each element of `width` vectors: log2(width) times every other byte
- * is dropped. keys: a shift moves the key to the lowest byte. Here the width is 4. An element,
- * whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
+/* low_bytes: the lowest byte of each element of `width` vectors. Each of log2(width) steps drops
+ * every other byte. keys: a shift moves the key to the lowest byte. Here the width is 4. An
+ * element, whose 32 bits are s eeeeeeee m..., is shown as its bytes, the lowest first:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
  *     >> 23             eeeeeeee 0000000s 00000000 00000000
@@ -5536,14 +5536,14 @@ LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 #if LMC__NEON
-/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: that cannot overflow in
- * 255 steps. vaddlv adds the 16 bytes without overflow. */
+/* A comparison gives -1 for true, which is subtracted from a sum of 8 bits: such a sum cannot
+ * overflow in 255 steps. vaddlv adds the 16 bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
 {
     const unsigned n_classes = grouping->n_classes;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
+    size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* up_to[c]: elements of classes 0 .. c */
     uint8x16_t highest[LMC__MAX_CLASSES];
     unsigned c;
     lmc__set_highest_neon(highest, grouping);
@@ -5558,10 +5558,10 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
         }
-        /* in size_t, which has room for all */
+        /* a size_t has room for all elements */
         for (c = 0; c + 1 < n_classes; c++) up_to[c] += vaddlvq_u8(sum[c]);
     }
-    /* The rest first, since that sets the counts; then add class c's difference. */
+    /* This sets counts for the rest. Then the elements that the vectors counted are added. */
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
@@ -5576,7 +5576,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of a step of LMC__TALLY_STEP elements. Later code does not depend on the width. */
+/* Loads the keys of LMC__TALLY_STEP elements. Code that uses keys does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
@@ -5601,7 +5601,7 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
     }
 }
 
-/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+/* in_range: which of 64 keys are in a range. find_keys: which of 64 elements have such keys. */
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
@@ -5617,9 +5617,9 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
     return lmc__in_range_avx2(low, high, first, more);
 }
 
-/* Counts the keys of a step up to each class. If a key is below the threshold, the saturated
- * difference, cut to 1, is 1. An instruction adds eight such bytes; the sums of eight groups become
- * bytes side by side.
+/* Counts the keys of a step up to each class. The saturated difference `threshold - key`, cut to at
+ * most 1, is 1 if the key is below the threshold, else 0. An instruction adds eight such bytes. The
+ * sums of eight groups become bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -5659,8 +5659,8 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
         threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
 }
 
-/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
- * longer than what the hardware fetches by itself. A prefetch behind the block does no harm. */
+/* Fetches the `size` bytes (of a step) that are LMC__FETCH_AHEAD behind p: a step of wide elements
+ * is longer than what the hardware fetches. A prefetch behind the block does no harm. */
 LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
     const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
@@ -5668,7 +5668,7 @@ LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
     for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
-/* What is left over, less than a step, is counted one by one. */
+/* The elements behind the last whole step are counted one by one. */
 LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping, uint8_t *tally)
@@ -5717,8 +5717,8 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * Each of the result's eight words is the mask of a class. group and ungroup, whose steps do more,
- * are no faster with this. */
+ * Each of the result's eight words is the mask of a class. group and ungroup do not use this: their
+ * steps do more work, and are no faster with it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
     unsigned n_sets;                        /* of eight classes: 1 or 2 */
@@ -5746,8 +5746,7 @@ LMC__INLINE_AVX512 void lmc__set_finder(lmc__finder *finder, const lmc__grouping
 
 LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i table[4])
 {
-    /* reverses each eight elements: the instruction numbers the rows of a matrix from the last
-     * one */
+    /* reverses each group of eight elements: gf2p8affineqb counts a matrix's rows backwards */
     const __m512i reversed = _mm512_broadcast_i32x4(
                       _mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607)),
                   diagonal = _mm512_set1_epi64((long long)0x8040201008040201u),
@@ -5760,14 +5759,14 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 }
 
 #ifndef LMC_NO_ENCODER
-/* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
- * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
- * ahead of their use, so that steps overlap. */
+/* The classes of a step's groups of 64 elements: mask[g][c] has a one for each element of group g
+ * in class c; before[g][c] is how many elements of class c are before group g. An own loop finds
+ * these before they are used, so that steps overlap. */
 typedef struct lmc__found {
     uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
 
-/* n_of: elements of each class so far; those of the groups are added. */
+/* n_of: elements of each class so far; the elements of these groups are added. */
 LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const lmc__finder *finder,
                                       unsigned set, const uint8_t *base, unsigned width)
 {
@@ -5805,8 +5804,8 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 }
 #endif
 
-/* The ones of a word are the elements of a group in a class; the numbers of eight groups, as bytes
- * of a word, are the tally's. */
+/* The ones of a word are the elements of one group in one class. Their numbers in eight groups are
+ * the bytes of a word, which is stored in the tally. */
 LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                   const uint8_t *base, size_t n, unsigned width,
                                                   const lmc__grouping *grouping, uint8_t *tally)
@@ -5858,8 +5857,8 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * classes->row[0][p], which has exactly n bytes. classes->n[c] becomes the number of elements in
  * class c. Returns the CRC-32C of src.
  *
- * In each step the vector tiers bring the elements of a class together, then store each of their
- * planes at the end of its list. Here is one plane of a step of eight elements in two classes:
+ * In each step the vector tiers bring the elements of a class together. Then each plane is stored
+ * at the end of its list. Here is one plane of a step of eight elements in two classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
@@ -5869,15 +5868,15 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * Whole vectors are stored: the bytes behind the elements (the dots) are overwritten by the next
  * store, or lie in the list's slack. A step also stores to the lists of classes of which it has no
  * element. So every class has lists with slack, even empty ones, and no two lists share slack.
- * Stores to many lists in turn limit the speed, so there are as few of them as possible.
+ * Stores to many lists in turn limit the speed, so a step makes as few stores as possible.
  *
- * src and base are read exactly, and once, because they may change meanwhile: lists and CRC are of
- * the same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
- * grouping.
+ * src and base are read exactly. They may change meanwhile, so they are read only once: lists and
+ * CRC are of the same bytes. No arrays may overlap. The sizes of the lists come from count_classes
+ * with the same grouping.
  */
 
 #ifndef LMC_NO_ENCODER
-/* Groups m elements, from number done->n on, which are at src; updates done. */
+/* Groups the m elements at src, which have numbers from done->n on; updates done. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -5934,8 +5933,8 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
 }
 
 #if LMC__NEON || LMC__X86
-/* A step of up to LMC__SORTED elements is sorted by class, each class to a row of elements; then
- * each row is split to its lists. So each element needs one store.
+/* A step of up to LMC__SORTED elements is sorted by class, each class into a row of elements; then
+ * each row is split into its lists. So each element needs one store.
  *
  *     class of the element     0  1  1  0  1  0  0  1
  *     residual                 q  r  s  t  u  v  w  x
@@ -6078,16 +6077,16 @@ LMC__STATIC_VEC uint32_t LMC__VEC(group)(const lmc__kernels *k, lmc__classes *cl
 
 #if LMC__X86
 /* Whole steps of 128 elements, all in registers; the CRC is as in split_root. The places of a
- * class's elements are compressed, those of the second 64 behind those of the first, and each plane
- * is permuted by them.
+ * class's elements are compressed, those of elements 64 to 127 behind the others, and each plane is
+ * permuted by these places.
  *
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermi2b looks up 128 bytes across two vectors
  *
- * Most lists get at most 32 elements, and storing these takes fewer cycles than storing 64. For a
- * class with more than a fifth of all elements 64 are always stored, so that the branch is
+ * In a step most lists get at most 32 elements. Storing 32 takes fewer cycles than storing 64. For
+ * a class with more than a fifth of all elements 64 are always stored, so that the branch is
  * predicted well. */
 LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
@@ -6136,8 +6135,8 @@ LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
                 lmc__store_avx512(rows.row[0][p] + from, v[h][p]);
         }
-        /* here minus what is above class c is class c. The last class's highest key is 255: nothing
-         * is above it. */
+        /* `here` without the elements above class c is class c. The last class's highest key is
+         * 255: no key is above it. */
         for (c = 0; c < n_classes; c++) {
             const __mmask64 above0 = _mm512_cmpgt_epu8_mask(keys[0], highest[c]),
                             above1 = _mm512_cmpgt_epu8_mask(keys[1], highest[c]),
@@ -6218,8 +6217,8 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  * most frequent one (no change), needs nothing at all.
  */
 
-/* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list. */
+/* Takes the bytes of a residual from its class's lists and the natural planes. Here, next counts
+ * the elements of all classes, also of classes without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -6298,8 +6297,8 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of elements of its class before it in the step. Bytes that are -1 where an element is of
  * the class are summed up within 16 bytes. Each sum is minus the number of such elements up to its
- * own; its complement is that number minus one, the place. For others the complement of zero is
- * 255, and a shuffle gives zero for such a place.
+ * own; its complement is that number minus one, the place. For other elements it is the complement
+ * of zero, 255: for such a place a shuffle gives zero.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -6405,7 +6404,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
 #if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves the bytes of other classes as they are. CRC and streams are as in
- * join_root. But if dst is base, nothing is streamed: what was just read is in the caches.
+ * join_root. But if dst is base, nothing is streamed: the lines just read are in the caches.
  *
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
@@ -6524,8 +6523,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * elements that have not changed are only copied and added to the CRC.
  *
  * Numbers ascend strictly in each class, and LMC__NO_CHANGE follows the last one. So `at` alone
- * decides how far at and residual are read, apart from LMC__PAD bytes behind that. A number beyond
- * the class's elements changes nothing.
+ * decides how far both arrays are read, apart from LMC__PAD bytes behind that. A number beyond the
+ * class's elements changes nothing.
  */
 
 /* Notes element i before it changes. */
@@ -6544,7 +6543,7 @@ LMC__INLINE void lmc__put_back(uint8_t *dst, const lmc__undo *undo, unsigned wid
         memcpy(dst + (size_t)undo->place[j] * width, undo->before + j * width, width);
 }
 
-/* Of the first n elements: the changes done and the elements seen of each class; the CRC-32C. */
+/* For the first n elements: in each class, the changes done and the elements seen; the CRC-32C. */
 typedef struct lmc__patch_progress {
     size_t n;
     uint32_t next[LMC__MAX_CLASSES], seen[LMC__MAX_CLASSES], crc;
@@ -6609,25 +6608,26 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *                                      ^
  *
  * dst may be base, and a changed element may get another key, while the keys of its group may be
- * needed again. So elements are written when all changes of a chunk are computed.
+ * needed again. So elements are written only when all changes of a chunk are computed.
  */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Changes that are taken from a list at a time: as many numbers as may be read behind its end. */
+/* Changes that are taken from a list at a time: the slack behind a list has as many numbers. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
-/* A chunk's elements that change: places (first class * LMC__PATCH_CHUNK + number in the class and
- * chunk), values before, residuals. A chunk is within a strip: of 8 bytes it has half as many
- * elements. up_to: a class's sums, from LMC__PATCH_GROUPS on; before them a zero. */
+/* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
     uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
-/* How many elements of each group are in class c or before, for the 32 groups from tally on. The
- * last class has no row: all 64 are. here: -1 for groups that the block has, else 0. */
+/* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
+ * last class, which has no row, these are all 64. here: -1 for groups that the block has, else
+ * 0. */
 LMC__INLINE_AVX2 __m256i lmc__load_tally_avx2(const uint8_t *tally, size_t row, unsigned c,
                                               unsigned n_classes, __m256i here)
 {
@@ -6655,8 +6655,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each, to up_to. find_group:
- * how many of these sums are at most `number`; that is the group that it is in. */
+/* sum_groups: the sums of the first 1, 2 ... 32 of 32 bytes, of 16 bits each, to up_to. find_group:
+ * how many of these sums are at most `number`: the group of that element. */
 LMC__INLINE_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
     const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
@@ -6679,8 +6679,8 @@ LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t n
 }
 
 /* Of the next LMC__PATCH_STEP changes of class c, takes those with numbers below `end` to pending,
- * from change n on; `seen` is subtracted from the numbers. Returns how many. There is no branch for
- * each change, because it could not be predicted. */
+ * from entry n on; `seen` is subtracted from the numbers. Returns how many it took. There is no
+ * branch for each change, because it could not be predicted. */
 LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n,
                                                  const uint32_t *at, const uint8_t *residual,
                                                  unsigned c, uint32_t seen, uint32_t end,
@@ -6689,7 +6689,7 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     const __m256i low = lmc__load_avx2((const uint8_t *)at),
                   high = lmc__load_avx2((const uint8_t *)(at + 8)),
                   from = _mm256_set1_epi32((int)seen), limit = _mm256_set1_epi32((int)end);
-    /* 16 bits hold the numbers that count; packing takes halves of the two in turn */
+    /* numbers below `end` fit in 16 bits; packing takes halves of the two vectors in turn */
     const __m256i numbers =
                       _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_sub_epi32(low, from),
                                                                    _mm256_sub_epi32(high, from)),
@@ -6709,20 +6709,20 @@ LMC__INLINE_AVX2 uint32_t lmc__take_changes_avx2(lmc__pending *pending, size_t n
     return n_taken;
 }
 
-/* The place in m of its one number `rank`, from 0. Sums of the ones say in which byte it is. */
+/* The place in m of one bit number `rank`, from 0. Sums of one bits say which byte has it. */
 LMC__INLINE_AVX2 unsigned lmc__find_one_by_sums(uint64_t m, unsigned rank)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
     const uint64_t pairs = m - (m >> 1 & ones * 0x55),
                    quads = (pairs & ones * 0x33) + (pairs >> 2 & ones * 0x33),
                    up_to = ((quads + (quads >> 4)) & ones * 0x0F) * ones;
-    /* bits before its byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
+    /* bits before this byte: of each byte whose sum is at most rank, the difference keeps bit 7 */
     const unsigned shift = 8 * (unsigned)_mm_popcnt_u64(((rank * ones | high) - up_to) & high),
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
 
-/* The same; pdep is shorter, but microcoded on Zen 1 and 2. */
+/* The same, by pdep if that is fast: it is microcoded on Zen 1 and 2. */
 LMC__INLINE_AVX2 unsigned lmc__find_one(uint64_t m, unsigned rank, int has_fast_pdep)
 {
     if (has_fast_pdep) return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
@@ -6743,7 +6743,7 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
 
 /* Ends a strip: computes its CRC and, if streams is 1, streams it to dst. The next strip is fetched
  * meanwhile. AVX-512 does all in one loop, because streaming stores wait for memory; it also
- * fetches size bytes from later on, if later is not NULL. size is a multiple of 512. */
+ * fetches `size` bytes at `later`, if that is not NULL. size is a multiple of 512. */
 LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(const lmc__kernels *k, uint32_t crc, uint8_t *dst,
                                               const uint8_t *strip, size_t size,
                                               const uint8_t *next, const uint8_t *later,
@@ -6819,8 +6819,8 @@ LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_p
     return n;
 }
 
-/* Restores the chunk's n pending elements, and writes them to out; out already has all elements of
- * the chunk, as base has. from: its first element's number. */
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
     INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
                                        const uint8_t *base, const lmc__key_ranges *ranges,         \
@@ -6910,26 +6910,25 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512, 1)
 /*
  * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
  *
- * list_changes: writes the elements of src that differ from those of base to `changed`. Returns how
- * many, or SIZE_MAX if they are more than `most`. changed has room for `most`; its `place` has
- * LMC__PAD bytes more, which may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
- * returned. The block is coded from this list alone. So it has the elements, too: later they would
- * have to be fetched one by one from all over the block. src and base are read once, because they
- * may change meanwhile: so the list and the CRC are of the same bytes.
+ * list_changes: writes the elements of src that differ from those of base to `changed`. Returns
+ * their number, or SIZE_MAX if it exceeds `most`. changed has room for `most` elements; LMC__PAD
+ * bytes behind its array `place` may be overwritten. *crc: the CRC-32C of src, unless SIZE_MAX is
+ * returned. The block is coded from this list alone. So the list has the elements, too: fetching
+ * them later, one by one from all over the block, would be slow. src and base may change meanwhile.
+ * They are read only once, so the list and the CRC are of the same bytes.
  *
- * rank_changes: ones[c] = the ranks of the changed elements of class c: how many elements of the
- * class are before each of them in base. These are the ones of the class's mask. counts[c] =
- * elements of class c in base. The class of a changed element follows from changed->before: so the
- * lists have the lengths that count_classes gave for these bytes, even if base has changed since.
- * Few elements have changed; counting all others takes the time, in vectors as in count_classes.
- * src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c. A rank is the number of
+ * elements of the class before the element in base: the place of its one bit in the class's mask.
+ * counts[c] = elements of class c in base. The class of a changed element follows from
+ * changed->before, even if base has changed since. So the lists have the lengths that count_classes
+ * gave for changed->before. Most of the time is for counting the many unchanged elements, with
+ * vectors as in count_classes. src and base are read exactly.
  */
 
 #if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
-/* Writes the numbers of those of n elements that differ to place, behind n_changed others; `from`
- * is the first element's number. Returns how many numbers there are then; SIZE_MAX if they are more
- * than `most`, after writing `most`. Few elements differ, so words are compared, 32 bytes in a
- * step. */
+/* Writes the numbers of the elements that differ, of n from number `from` on, to place[n_changed]
+ * and on. Returns how many numbers `place` has then; SIZE_MAX if these would be more than `most`.
+ * Few elements differ, so words are compared, 32 bytes in a step. */
 LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
                                    const uint8_t *now, const uint8_t *before, size_t n,
                                    unsigned width, size_t from)
@@ -6961,7 +6960,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
 #endif
 
 #ifndef LMC_NO_ENCODER
-/* Entry j of changed: element i of the strips at src and base, which begin at element `from`. */
+/* Sets entry j of changed to element i of the strips at src and base (from element `from` on). */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
                                   const uint8_t *src, const uint8_t *base, unsigned width)
 {
@@ -6970,8 +6969,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Entries [n_kept, n_changed) of changed, whose elements are all in one strip, from the strip's
- * copies; it begins at element `from`. */
+/* Fills entries [n_kept, n_changed) of changed from the copies of the strip that has all these
+ * elements; the strip begins at element `from`. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
@@ -6980,8 +6979,8 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
         changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
-/* Elements [i, n); n_changed before them have changed. A strip of both arrays is copied, then
- * compared. */
+/* Lists changes of elements [i, n); n_changed are listed already. A strip of both arrays is copied,
+ * then compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -7031,8 +7030,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, 
                            lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips: one branch for 64 elements, of which few differ. Then the CRC of the copy, which
- * fetches the next strip meanwhile. */
+/* Whole strips, with one branch for 64 elements, of which few differ. Then the CRC of the strip's
+ * copy is computed, while the next strip is fetched. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -7070,9 +7069,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that
- * count, without a branch on the data, which could not be predicted. The elements are added once
- * for each strip, from its copies. */
+/* 256 bytes in a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind the valid ones.
+ * So no branch depends on the data, which a CPU cannot predict. The elements are added once for
+ * each strip, from its copies. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -7139,8 +7138,8 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 }
 #endif
 
-/* The state of rank_changes: the first n elements are done, `next` of the changed ones were among
- * them, and counts[c] of them are of class c. */
+/* The state of rank_changes: the first n elements are done. `next` of them have changed, and
+ * counts[c] of them are of class c. */
 typedef struct lmc__ranking {
     uint32_t *ones[LMC__MAX_CLASSES]; /* the place of the next rank of each class */
     lmc__changed changed;
@@ -7198,8 +7197,8 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 }
 
 #if LMC__NEON
-/* The next step of 64 elements; m[c] is the mask of those in class c. An element's rank in its
- * class is the class's count before the step, plus the ones before it in the class's mask. */
+/* The next step of 64 elements; m[c] is the mask of the elements in class c. An element's rank is
+ * its class's count before the step, plus the ones before the element in the class's mask. */
 LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
@@ -7310,8 +7309,8 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     lmc__rank_rest(&r, n);
 }
 
-/* Steps of eight groups, whose classes are all found first. So one loop goes over the changed
- * elements of a step; its end is predicted better than that of a loop in each group. */
+/* Steps of eight groups. The classes of all eight are found first, so that one loop can go over the
+ * step's changed elements: CPUs predict its end better than the ends of eight loops. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
                                                  uint32_t *const *ones, const uint8_t *base,
                                                  size_t n, unsigned width,
@@ -7367,22 +7366,20 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Equal steps of a float's bits are nearly equal ratios.
- *
  * All tiers, compilers and options must give the same bits. So where rounding matters, the code
  * uses integers, or operations that IEEE 754 defines exactly. FMA is not used.
  *
- * q with its sign fits in 17 bits. A scale is the bits of a number of 8 significant bits, at least
- * LMC__MIN_SCALE: what comes from a block has been checked (codec/get_quantised.h). All arrays are
+ * q with its sign fits in 17 bits. A scale is the bits of an F32 with 8 significant bits, at least
+ * LMC__MIN_SCALE. Scales from a block have been checked (codec/get_quantised.h). All arrays are
  * read and written exactly. dst and src need no alignment, symbols needs that of uint16_t. Except
  * dst and second, no arrays may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
-/* The scale that follows from an element's prediction: about its square root times a constant. Half
- * of a float's bits, as a number, are about the bits of its root, except for the exponent's bias.
- * floor and bias are within the bounds of spec/quantised.md: half the bits are less than 2^30, and
- * bias is 2^30 at most, so the sum is less than 2^31. */
+/* The scale that follows from an element's prediction: about the prediction's square root times a
+ * constant. Half of a float's bits, as a number, is about the bits of the float's root, except for
+ * the exponent's bias. floor and bias are within the bounds of spec/quantised.md: half the bits are
+ * less than 2^30, and bias is 2^30 at most, so the sum is less than 2^31. */
 LMC__INLINE uint32_t lmc__predicted_scale(uint32_t p, const lmc__grid *grid)
 {
     int32_t half;
@@ -7407,7 +7404,7 @@ LMC__INLINE uint32_t lmc__restore_linear(uint32_t symbol, uint32_t scale, int32_
     return bits;
 }
 
-/* In 64 bits, since q * step takes 41. The result is a positive normal number, and the sign. */
+/* Computes in 64 bits, since q * step needs 41. The magnitude is always a normal number. */
 LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t t = symbol - 1, sign = grid->is_signed ? t << 31 : 0;
@@ -7420,10 +7417,10 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
 }
 
 #ifndef LMC_NO_ENCODER
-/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. It is
- * IEEE division, done in integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8 bits
- * gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give ties,
- * which are rounded to the even neighbour.
+/* Magnitude / scale, rounded to F32, then to the nearest integer, halves up; at most 65536. This is
+ * IEEE's division, done with integers. A mantissa of 24 bits, shifted up by 9, divided by one of 8
+ * bits gives 25 or 26 bits: 24, and one or two that decide the rounding. Only exact divisions give
+ * ties, which are rounded to the even neighbour.
  *
  *     a      1mmmmmmm mmmmmmmm mmmmmmmm             value a * 2^(exponent of magnitude - 150)
  *     b                        1nnnnnnn             value b * 2^(exponent of scale - 134)
@@ -7467,16 +7464,16 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance from scale to the lower border of the lowest point. Smaller elements wrap to 2^31 and
- * more. An encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to
- * a point. */
+/* Distance from scale to the lower border of the lowest point. In lmc__quantize_log, elements below
+ * that border wrap to 2^31 and more. An encoder's grid has n_points * step below 2^31
+ * (lmc__max_points), so no distance wraps to a point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
 }
 
-/* Bits above the lowest border, divided by the step: the number of the interval that the element is
- * in. */
+/* t: the distance from the lowest border, divided by the step: the number of the element's
+ * interval. */
 LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__grid *grid)
 {
     const uint32_t u = (x & 0x7FFFFFFF) - scale - lmc__lowest(grid), t = u / grid->step;
@@ -7488,7 +7485,7 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels. */
+/* The scalar kernels, which define the results. */
 static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
                                 size_t n, uint32_t scale, const lmc__grid *grid)
 {
@@ -7558,19 +7555,19 @@ static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t 
 #endif /* LMC_NO_ENCODER */
 
 /* u / divisor for u < 2^31 is (u * magic) >> shift, shift = 31 + log2, where 2^log2 is the least
- * power of two not below the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a power of
- * two, a shift by log2 is enough.
+ * power of two that is at least the divisor (Warren, Hacker's Delight, 10-9). If the divisor is a
+ * power of two, a shift by log2 is enough.
  *
  * magic exceeds 2^shift / divisor by at most 1, so the product, divided by 2^shift, exceeds u /
- * divisor by less than 2^31 / 2^shift = 2^-log2, at most 1 / divisor: too little to reach the next
- * integer, whose distance from u / divisor is at least 1 / divisor. */
+ * divisor by less than 2^31 / 2^shift = 2^-log2. That is at most 1 / divisor: too little to reach
+ * the next integer, which is at least 1 / divisor above u / divisor. */
 typedef struct lmc__divisor {
     uint64_t magic;
     unsigned shift;
     int is_power;
 } lmc__divisor;
 
-/* Several at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
+/* Several elements at a time, in the vector types of gcc and clang. Division must be IEEE's. Under
  * -ffast-math vector division is an approximation, so the scalar code divides. (clang has no macro
  * for -freciprocal-math alone.) */
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
@@ -7601,10 +7598,11 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-/* The vector tiers: NEON, or AVX2, which AVX-512 uses, too. Each line computes what the scalar code
- * does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by it.
+/* The vector tiers: NEON, or AVX2, whose kernels AVX-512 uses, too. Each line computes what the
+ * scalar code does for one element. A comparison gives -1 or 0 for each element; LMC__PICK chooses
+ * by it.
  *
- * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * A cast between vector types of one size keeps the bits; __builtin_convertvector converts the
  * numbers. Operators wrap around, also on signed numbers.
  *
  *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
@@ -7776,9 +7774,9 @@ LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
- * lmc__quantize_log; its bit 31, copied to all bits, says that it is off the grid. Vectors cannot
- * divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and magic's
- * 33 has at most 64.
+ * lmc__quantize_log; its bit 31, copied to all bits, says that the element is off the grid. Vectors
+ * cannot divide integers, so `step` is a reciprocal (lmc__divisor). The product of u's 31 bits and
+ * magic's 33 has at most 64.
  *
  *     u, as 32 bits      | u0 | u1 | u2 | u3 |
  *     as 64 bits         | u0 + u1 << 32 | ...
@@ -7884,7 +7882,7 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 /* == kernels/tiers.h =========================================================================== */
 
 /*
- * The kernels of each tier, in the order of struct lmc__kernels. Higher floors call the kernels
+ * The kernels of each tier, in the order of struct lmc__kernels. Higher layers call the kernels
  * through one of these tables. In a developer's build (make dev) each table and the code of its
  * tier have an object file of their own.
  *
@@ -7919,7 +7917,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
+/* Of grids.h. LMC__DIVIDING: kernels whose divisions -ffast-math would change. */
 #ifdef LMC_NO_QUANTIZE
 #define LMC__GRID_DECODERS(isa, stream)
 #else
@@ -7943,7 +7941,7 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* One part on each line. The formatter would indent each line more than the one before. */
 /* clang-format off */
-/* The scalar tier, which every build has. Fused kernels call its other ones for each strip. */
+/* The scalar tier, which every build has. Fused kernels call the others for each strip. */
 #if LMC__HAS_PART(KERNELS)
 LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC_TIER_SCALAR, 0,
@@ -8005,7 +8003,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
 #endif
 
 #if LMC__X86 && !defined(LMC_NO_AVX512) && LMC__HAS_PART(AVX512)
-/* AVX2's join serves: it only does what join_root leaves over. */
+/* AVX2's join is enough: it only joins elements that join_root leaves over. */
 LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC_TIER_AVX512, 1,
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
@@ -8027,7 +8025,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 
 /* Chooses the tier: the best that the build has and the machine can run, unless the user limits it.
  * The only state of this library is a pointer to a constant table, chosen at first use. Threads
- * that choose at the same time choose the same table, and its content is constant, so relaxed
+ * that choose at the same time choose the same table, and all tables are constant, so relaxed
  * atomics suffice. A coder loads the pointer once and uses that table until it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
@@ -8035,7 +8033,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 #if defined(__GNUC__)
 #define LMC__ATOMIC_LOAD(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #define LMC__ATOMIC_STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELAXED)
-/* *p = v if it is still *expected, else *expected = *p: what another thread has chosen stays */
+/* sets *p = v if *p is still *expected, else *expected = *p: another thread's choice stays */
 #define LMC__ATOMIC_STORE_ONCE(p, expected, v)                                                     \
     __atomic_compare_exchange_n(p, expected, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)
 #else
@@ -8049,8 +8047,8 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
 #if LMC__X86
 /* 1 if the CPU has the tier's instructions and the system saves its registers (XCR0). Both are
- * needed: a CPU reports AVX-512 also where the system has not enabled it, so it faults. Bits, by
- * Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
+ * needed: a CPU also reports AVX-512 that the system has not enabled, whose instructions fault.
+ * Bits, by Intel's Software Developer's Manual, volume 2, CPUID, and volume 1, section 13.3:
  *
  *     leaf 1 ecx     1 PCLMULQDQ, 20 SSE4.2, 23 POPCNT, 27 OSXSAVE      0x8900002
  *     leaf 7 ebx     3 BMI1, 5 AVX2, 8 BMI2                             0x128
@@ -8084,8 +8082,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may query the CPU. Where this code cannot ask the
- * system, it takes the table with the scalar CRC. */
+/* The table of NEON for this CPU. Only the operating system may query the CPU. Where this code does
+ * not know how to ask it, it takes the table with the scalar CRC. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -8129,7 +8127,7 @@ static const lmc__kernels *lmc__best_kernels(int tier)
 }
 
 /* The table in use; the first call chooses it. If another thread limits the tier between the load
- * and the store, its choice stays: the store replaces only NULL. */
+ * and the store, that thread's choice stays: the store replaces only NULL. */
 static const lmc__kernels *lmc__get_kernels(void)
 {
     const lmc__kernels *k = LMC__ATOMIC_LOAD(&lmc__active_kernels);
