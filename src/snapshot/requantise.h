@@ -132,7 +132,7 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol).
  * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
@@ -178,8 +178,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
-     * if its blocks use it. */
+    /* There must be a quantised block. The run must have a prediction exactly if its blocks use it,
+     * because encoders write it so. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;

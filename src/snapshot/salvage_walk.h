@@ -211,7 +211,7 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 /* -- with an index, but not its rows -- */
 
 /* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
- * break, places are moved by s->shift, as the index is. */
+ * break, places count as moved by s->shift, as the index is. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
