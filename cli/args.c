@@ -16,8 +16,7 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none.
- */
+/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none. */
 static enum verb verb_of_word(const char *word)
 {
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
@@ -325,14 +324,15 @@ static int check_output_options(const struct arguments *a)
                           verbs[a->verb].word);
     if (output && a->o.n_names - a->o.n_parts > 1 && a->verb <= VERB_LIST &&
         !names_directory(&a->o))
-        return fail_usage(
-            a, "-o takes one output, and there are several inputs; for a directory that they go "
-               "into, end it with a slash");
+        return fail_usage(a, "-o names one output, but there are several inputs; if it is a "
+                             "directory for all outputs, end it with a slash");
     if (output && a->o.recursive) return fail_usage(a, "-o and -r exclude each other");
     if (output && to_stdout && !is_dash(output))
         return fail_usage(a, "-o and -c exclude each other");
     if (a->verb == VERB_COMPRESS && to_stdout && (a->o.n_names > 1 || a->o.recursive))
-        return fail_usage(a, "-c compresses one input: two snapshots in a row cannot be read back");
+        return fail_usage(
+            a,
+            "-c compresses only one input: several snapshots one after another cannot be restored");
     return CODE_OK;
 }
 

@@ -1,4 +1,4 @@
-/* embed.c - an inference engine's cache of KV tensors, kept packed in memory with layer 2 of lmc.h
+/* embed.c - an inference engine's cache of KV tensors, compressed in memory (tensor layer of lmc.h)
  * SPDX-License-Identifier: MIT
  *
  *   cc -O2 embed.c -o embed -lm && ./embed
@@ -13,7 +13,7 @@
 
 enum { N_ENTRIES = 8, N_ELEMENTS = 128 * 1024 };
 
-struct entry { /* one layer's keys of a sequence that was swapped out */
+struct entry { /* the keys of one layer, for a sequence that was swapped out */
     unsigned char *packed;
     size_t packed_size;
 };
@@ -29,7 +29,7 @@ int main(void)
     options.dtype = LMC_BF16;
     bound = lmc_tensor_bound(size, &options);
     ws_size = lmc_tensor_workspace_size(&options);
-    ws = malloc(ws_size); /* once; the codec itself allocates nothing */
+    ws = malloc(ws_size); /* one workspace for all calls: the codec itself allocates nothing */
     for (unsigned k = 0; k < N_ENTRIES; k++) {
         for (unsigned i = 0; i < N_ELEMENTS; i++) { /* bf16: the upper half of a float */
             float x = sinf((float)(i * (k + 1))) * cosf((float)i * 0.37f);
@@ -46,8 +46,8 @@ int main(void)
     printf("%u entries: %lu -> %lu bytes\n", N_ENTRIES, (unsigned long)(N_ENTRIES * size),
            (unsigned long)total);
 
-    /* swap in: all of the last entry, then 1,000 of its elements from the middle, which decodes one
-     * block only */
+    /* swap in: all of the last entry, then 1,000 elements from its middle, for which only one block
+     * is decoded */
     enum lmc_status status = lmc_tensor_decode(again, size, cache[7].packed, cache[7].packed_size,
                                                &options, ws, ws_size);
     if (status == LMC_OK && memcmp(plain, again, size) == 0)

@@ -1,4 +1,4 @@
-/* hdf5_filter.c - LMC as a filter of HDF5: a plug-in that any program with HDF5 1.10 or later loads
+/* hdf5_filter.c - LMC as a filter of HDF5: a plug-in for any program with HDF5 1.10 or later
  * SPDX-License-Identifier: MIT
  *
  *     cmake -B build/cmake -DLMC_BUILD_HDF5_FILTER=ON && cmake --build build/cmake
@@ -6,15 +6,15 @@
  *
  * or: cc -O2 -fPIC -shared hdf5_filter.c -o liblmc_hdf5.so. docs/arrays.md says how to use it.
  *
- * It needs neither headers nor a library of HDF5, and must not be linked with one: a process may
- * hold several copies of HDF5 (h5py, netCDF4 and PyTables each bring their own), which load the
- * same plug-in, and an identifier of one means nothing to another. So each call takes the functions
- * of the copy that called: the one that its return address lies in. What it declares of HDF5 is
- * the same since 1.10. */
+ * It needs neither headers nor a library of HDF5, and must not be linked with HDF5. A process may
+ * have several copies of HDF5 (h5py, netCDF4 and PyTables each have their own), which load the same
+ * plug-in, and an identifier of one copy is not valid in another. So each call uses the functions
+ * of the copy that called it, which it finds by its return address. All declarations of HDF5 in
+ * this file are the same since 1.10. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr, RTLD_DEFAULT */
 #endif
-#ifndef LMC_FILTER_LINKED /* else: linked with lmc.h, compiled elsewhere */
+#ifndef LMC_FILTER_LINKED /* if defined: link with another file that implements lmc.h */
 #define LMC_IMPLEMENTATION
 #define LMC_STATIC
 #define LMC_NO_SNAPSHOT
@@ -34,13 +34,12 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Of the range that is free for private use, until a number is registered with The HDF Group. */
+/* A number for private use, until one is registered with The HDF Group. */
 #define FILTER_ID 47802
 
-/* -- what HDF5 has in H5public.h, H5Ipublic.h, H5Tpublic.h and H5Zpublic.h -- */
+/* -- declarations of H5public.h, H5Ipublic.h, H5Tpublic.h and H5Zpublic.h -- */
 
-#ifdef FILTER_CHECK /* the tests compile it with the real ones as well: then all types must agree  \
-                     */
+#ifdef FILTER_CHECK /* the tests also compile it with the real headers: all types must agree */
 #include <H5PLextern.h>
 #include <hdf5.h>
 #else
@@ -69,7 +68,7 @@ EXPORT const void *H5PLget_plugin_info(void);
 #define CLASS_COMPLEX 11 /* H5T_COMPLEX, since 2.0 */
 #define MAX_RANK 32      /* H5S_MAX_RANK */
 
-/* The functions of HDF5 that are used, under their own names. Enumerations are ints. */
+/* The functions of HDF5 that this file calls, with their names. Enumerations are ints. */
 typedef struct hdf5 {
     int (*H5Tget_class)(hid_t);
     size_t (*H5Tget_size)(hid_t);
@@ -87,7 +86,7 @@ typedef struct hdf5 {
 } hdf5;
 
 #ifdef FILTER_CHECK
-/* Never called: fails to compile where a declaration above is not that of HDF5. */
+/* Never called: it does not compile if a declaration above is not that of HDF5. */
 hdf5 check_types(void);
 hdf5 check_types(void)
 {
@@ -122,7 +121,7 @@ typedef struct library {
     bool is_open;
 } library;
 
-/* The program or library in which `address` lies. */
+/* The program or library that contains `address`. */
 static library find_library(const void *address)
 {
     library lib = {NULL, false};
@@ -137,7 +136,7 @@ static library find_library(const void *address)
     if (dladdr(address, &info) && info.dli_fname)
         lib.handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     lib.is_open = lib.handle != NULL;
-    if (!lib.is_open) lib.handle = RTLD_DEFAULT; /* HDF5 is a part of the program itself */
+    if (!lib.is_open) lib.handle = RTLD_DEFAULT; /* HDF5 is linked into the program itself */
 #endif
     return lib;
 }
@@ -151,7 +150,7 @@ static void close_library(library lib)
 #endif
 }
 
-/* Puts the address of that function or variable to `to`, a pointer. Whether there is one. */
+/* Stores the address of a function or variable in the pointer at `to`; false: there is none. */
 static bool get_symbol(library lib, const char *name, void *to)
 {
 #ifdef _WIN32
@@ -184,8 +183,8 @@ static void report(library lib, const char *text)
         (void)push(0, "hdf5_filter.c", "LMC", 0, *class_id, *major, *minor, "LMC: %s", text);
 }
 
-/* Memory that changes hands: with HDF5's own allocator where there is one, which on Windows may
- * not be ours. */
+/* Memory that the filter passes to HDF5, or HDF5 to the filter: with HDF5's own allocator if there
+ * is one. On Windows it may differ from ours. */
 static void *allocate(library lib, size_t size)
 {
     void *(*own)(size_t, bool);
@@ -228,7 +227,7 @@ static enum lmc_dtype find_integer(size_t size, bool is_signed)
     }
 }
 
-/* The dtype that a type consists of, and closes the type. */
+/* As find_dtype; then closes the type. */
 static enum lmc_dtype find_dtype_of(const hdf5 *h, hid_t type, int depth)
 {
     enum lmc_dtype dtype;
@@ -238,7 +237,7 @@ static enum lmc_dtype find_dtype_of(const hdf5 *h, hid_t type, int depth)
     return dtype;
 }
 
-/* Of records whose members all have the same one, and nothing between them: complex numbers. */
+/* The dtype of the members of a record, if all have the same, without padding: complex numbers. */
 static enum lmc_dtype find_member_dtype(const hdf5 *h, hid_t type, int depth)
 {
     const int n = h->H5Tget_nmembers(type);
@@ -255,13 +254,13 @@ static enum lmc_dtype find_member_dtype(const hdf5 *h, hid_t type, int depth)
     return size == h->H5Tget_size(type) ? dtype : LMC_AUTO;
 }
 
-/* What the elements of an HDF5 type are; LMC_AUTO for text, references, big-endian numbers: they
- * are coded as bytes. */
+/* The dtype of the elements of an HDF5 type. LMC_AUTO for text, references and big-endian numbers,
+ * which are coded as bytes. */
 static enum lmc_dtype find_dtype(const hdf5 *h, hid_t type, int depth)
 {
     const size_t size = h->H5Tget_size(type);
     const int class_number = h->H5Tget_class(type), order = h->H5Tget_order(type);
-    if (depth > 8) return LMC_AUTO; /* types can be nested without end */
+    if (depth > 8) return LMC_AUTO; /* the nesting of types has no limit */
     switch (class_number) {
     case H5T_ENUM:
     case H5T_ARRAY:
@@ -279,10 +278,10 @@ static enum lmc_dtype find_dtype(const hdf5 *h, hid_t type, int depth)
 }
 
 /* -- the filter --
- * Its values, of which the user may give the first two; set_local fills in the rest when a dataset
- * is made, and all are stored with it:
+ * Its values are stored with a dataset. The user may give the first two; set_local adds the others
+ * when the dataset is made:
  *   0   level: a number of enum lmc_level as unsigned
- *   1   dtype: a number of enum lmc_dtype; 0: as the type of the dataset says
+ *   1   dtype: a number of enum lmc_dtype; 0: that of the dataset's type
  *   2   bytes of a chunk, the lower 32 bits
  *   3   the upper 32 bits */
 enum { LEVEL, DTYPE, CHUNK_LOW, CHUNK_HIGH, N_VALUES };
@@ -334,8 +333,8 @@ static herr_t set_local(hid_t dcpl, hid_t type, hid_t space)
     return text ? -1 : 1;
 }
 
-/* How many bytes the blocks at src decode to, and the options with which there is room for them, in
- * bytes: those take more than as many bytes of wider elements. */
+/* *size: how many bytes the blocks at src decode to. *options: options whose workspace suffices to
+ * decode them. Their elements are bytes, which need more workspace than wider elements. */
 static enum lmc_status measure(const unsigned char *src, size_t src_size, uint64_t *size,
                                lmc_tensor_options *options)
 {
@@ -362,7 +361,7 @@ static enum lmc_status encode(library lib, const unsigned *values, const void *s
     enum lmc_dtype dtype = (enum lmc_dtype)values[DTYPE];
     lmc_tensor_options options;
     uint64_t bound;
-    /* a filter before this one may have made something else of the elements */
+    /* a filter before this one may have changed the size of the elements */
     if (size % lmc_dtype_width(dtype) != 0) dtype = LMC_AUTO;
     options = LMC_TENSOR_OPTIONS(dtype);
     options.level = (enum lmc_level)(int)values[LEVEL];
@@ -382,7 +381,7 @@ static enum lmc_status decode(library lib, const unsigned *values, const void *s
     uint64_t total;
     enum lmc_status status = measure((const unsigned char *)src, size, &total, &options);
     if (status != LMC_OK) return status;
-    /* a filter before this one may have added a little: a checksum, a header */
+    /* a filter before this one may have added some bytes: a checksum, a header */
     if (total == 0 || (chunk != 0 && total > chunk + chunk / 8 + 4096)) return LMC_ERR_CORRUPT;
     if (total > SIZE_MAX) return LMC_ERR_SIZE;
     *dst_cap = *dst_size = (size_t)total;
@@ -391,7 +390,7 @@ static enum lmc_status decode(library lib, const unsigned *values, const void *s
                 : LMC_ERR_MEMORY;
 }
 
-/* 0: failed, and *buffer is as it was. */
+/* Returns 0 if it failed; then *buffer is unchanged. */
 static size_t filter(unsigned flags, size_t n_values, const unsigned values[], size_t n_bytes,
                      size_t *buffer_size, void **buffer)
 {

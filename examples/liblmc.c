@@ -1,12 +1,12 @@
-/* liblmc.c - lmc.h as a shared library, with its tensor layer as flat functions
+/* liblmc.c - lmc.h as a shared library, with its tensor layer as functions without structs
  * SPDX-License-Identifier: MIT
  *
  *   make build/liblmc.so, or: cc -O2 -fPIC -shared liblmc.c -o liblmc.so
  *
- * For languages in which laying out C structs is a nuisance (ctypes, cffi, JNA). dtype is a name as
- * in safetensors, "BF16"; data of unknown dtypes is coded as bytes. Functions return an enum
- * lmc_status as int. They keep no state: any number of threads may call them at once, and each call
- * works in one thread.
+ * For languages in which C structs are difficult to use (ctypes, cffi, JNA). dtype is a name as in
+ * safetensors, such as "BF16"; data of unknown dtypes is coded as bytes. Functions return an enum
+ * lmc_status as int. They keep no state: any number of threads may call them at once. Each call
+ * uses one thread.
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
@@ -32,16 +32,15 @@ static lmc_tensor_options make_options(const char *dtype, const void *base, uint
     return options;
 }
 
-/* What *dst_size is at most. */
+/* The largest possible *dst_size of liblmc_encode. */
 uint64_t liblmc_bound(uint64_t size, const char *dtype)
 {
     const lmc_tensor_options options = make_options(
-        dtype, NULL, 0); /* without a base: blocks are smaller, so their headers more */
+        dtype, NULL, 0); /* without a base: blocks are smaller, so there are more headers */
     return lmc_tensor_bound(size, &options);
 }
 
-/* Codes size bytes at src as their difference to as many at base, or by themselves if base is
- * NULL. */
+/* Codes size bytes at src, relative to size bytes at base. If base is NULL, it codes them alone. */
 int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, const void *base,
                   size_t size, const char *dtype, int level)
 {
@@ -58,9 +57,9 @@ int liblmc_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src, 
     return (int)status;
 }
 
-/* The size bytes that were coded against base, whatever dtype and level. dst may be base, which is
- * then updated in place: on LMC_ERR_BASE_WRONG the block in question is as it was, on other errors
- * it may be anything. */
+/* Decodes size bytes that were coded against base, with any dtype and level. dst may be base: then
+ * base is updated in place. On LMC_ERR_BASE_WRONG the block with the error is unchanged; on other
+ * errors its bytes are undefined. */
 int liblmc_decode(void *dst, const void *base, size_t size, const void *src, size_t src_size)
 {
     lmc_tensor_options options = make_options("U8", base, size);

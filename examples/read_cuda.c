@@ -1,10 +1,10 @@
-/* read_cuda.c - reads one tensor to the memory of a GPU, decoded there (experimental)
+/* read_cuda.c - reads one tensor to the memory of a GPU, which decodes it (experimental)
  * SPDX-License-Identifier: MIT
  *
  *   cc -O2 read_cuda.c -o read_cuda -lcuda
  *   ./read_cuda model.safetensors.lmc transformer.wte.weight > wte.bin
  *
- * A program with the CUDA Toolkit includes <cuda.h>, or uses cudaMalloc. This one needs neither.
+ * With the CUDA Toolkit, include <cuda.h> or use cudaMalloc. This program needs neither.
  */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* Of <cuda.h>. */
+/* Declarations of <cuda.h>. */
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 int cuInit(unsigned flags);
@@ -22,7 +22,7 @@ int cuMemAlloc_v2(CUdeviceptr *address, size_t size);
 int cuMemFree_v2(CUdeviceptr address);
 int cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t size);
 
-/* The tensor, on the device; and back from there to standard output. */
+/* Reads the tensor to the device, and copies it from there to standard output. */
 static enum lmc_status copy_tensor(lmc_cuda *cuda, lmc_reader *reader, const char *name)
 {
     lmc_cuda_part part = LMC_DEFAULTS;
@@ -39,7 +39,7 @@ static enum lmc_status copy_tensor(lmc_cuda *cuda, lmc_reader *reader, const cha
     part.offset = tensor->offset;
     part.size = size;
     part.dst = (void *)(uintptr_t)memory;
-    status = lmc_cuda_read(cuda, reader, &part, 1, NULL); /* best all tensors in one call */
+    status = lmc_cuda_read(cuda, reader, &part, 1, NULL); /* for several tensors, use one call */
     data = malloc(size + 1);
     if (!data) status = LMC_ERR_MEMORY;
     if (status == LMC_OK && cuMemcpyDtoH_v2(data, memory, size) != 0) status = LMC_ERR_DEVICE;

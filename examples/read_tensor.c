@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <sys/types.h>
 
-/* The library asks for bytes at an offset; where they come from (a file, an object store, memory)
- * is our business. */
+/* The library calls this for bytes at an offset. They may come from anywhere: a file, an object
+ * store, memory. */
 static enum lmc_status read_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     FILE *file = (FILE *)user;

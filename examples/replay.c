@@ -1,22 +1,22 @@
-/* replay.c - compresses a training step relative to a rerun of the optimizer
+/* replay.c - compresses a training step relative to the optimizer's step, computed again
  * SPDX-License-Identifier: MIT
  *
  *   cc -O2 -ffp-contract=off replay.c -o replay -lm
  *   ./replay DIR_OLD DIR_NEW STEP     two adjacent steps, STEP the later one; each directory has
  *                                     master, exp_avg and exp_avg_sq.f32.safetensors
- *   ./replay                          a toy training run of its own
+ *   ./replay                          trains a small network itself
  *
- * The receiver has step t and gets the first moments m' of step t+1. It computes nearly all the
- * rest of step t+1 as AdamW did:
+ * The receiver has step t and gets the first moments m' of step t+1. From them it computes nearly
+ * all other values of step t+1 as AdamW did:
  *
  *   m, m'  ->  the gradient g  ->  the second moments v'  ->  the update  ->  the weights w'
  *
- * The optimizer rounded some operations in another order. Only those last bits are stored.
+ * The optimizer may round in another order, so last bits may differ. Only these are stored.
  *
  * Both sides must compute the same prediction to the last bit. So it uses only additions,
  * multiplications, divisions and square roots, which IEEE 754 defines to the last bit. The learning
- * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it
- * along. */
+ * rate takes a cosine, which IEEE 754 does not define: the writer computes it and sends it,
+ * too. */
 #define LMC_IMPLEMENTATION
 #include "../lmc.h"
 
@@ -50,7 +50,7 @@ struct layout { /* of the arrays; both sides have it */
     } tensor[MAX_TENSORS]; /* decays: has two dimensions, so weight decay applies */
 };
 
-/* What the optimizer did, except the gradients. The writer sends it along. */
+/* All parameters of the optimizer's step. The writer sends them, too. */
 struct recipe {
     double learning_rate, beta1, beta2, eps, weight_decay;
     unsigned step;
@@ -75,7 +75,7 @@ static void put_float(unsigned char *array, size_t i, float x)
 }
 
 /* 1 if this compiler fuses a product and a sum into one operation that rounds once. Here x * x is
- * 1 + 2^-11 + 2^-24, and a float has no room for the last bit: it survives only if fused. */
+ * 1 + 2^-11 + 2^-24. A float cannot hold the last bit, so the result has it only if fused. */
 static int is_contracted(void)
 {
     volatile float x = 1.0f + 1.0f / 4096, y = -(1.0f + 1.0f / 2048);
@@ -93,8 +93,8 @@ static double power(double base, unsigned n)
 /* -- the prediction -- */
 
 /* The second moments of the new step. m' = beta1 m + (1 - beta1) g is solved for the gradient g;
- * the rounding of m' is lost. The optimizer rounded beta1 m by itself; doing the same saves a tenth
- * of a bit per element. */
+ * the rounding of m' is lost. The optimizer rounded beta1 m separately. So does this function: it
+ * saves a tenth of a bit per element. */
 static void predict_exp_avg_sq(unsigned char *predicted, const struct step *old,
                                const unsigned char *exp_avg, size_t n, const struct recipe *r)
 {
@@ -157,7 +157,7 @@ struct packed {
     size_t size;
 };
 
-/* prediction: or NULL. */
+/* prediction may be NULL. */
 static struct packed pack(const unsigned char *array, const unsigned char *prediction, size_t size)
 {
     const lmc_tensor_options options = make_options(prediction, size);
@@ -173,8 +173,8 @@ static struct packed pack(const unsigned char *array, const unsigned char *predi
     return packed;
 }
 
-/* Decodes to array, which may be the prediction. Fails if the prediction differs from the writer's
- * in a single bit. */
+/* Decodes to array, which may be the prediction. Fails if any bit of the prediction differs from
+ * the writer's. */
 static void unpack(unsigned char *array, size_t size, struct packed packed,
                    const unsigned char *prediction)
 {
@@ -194,8 +194,8 @@ static size_t packed_size(const unsigned char *array, const unsigned char *predi
     return packed.size;
 }
 
-/* Encodes the new step in the order of the predictions: exp_avg relative to the old one, then the
- * others relative to their replay. */
+/* Encodes the new step in the order of the predictions: exp_avg relative to the old exp_avg, then
+ * the other arrays relative to their predictions. */
 static void send_step(struct packed packed[N_ARRAYS], const struct step *old,
                       const struct step *now, const struct layout *layout,
                       const struct recipe *recipe)
@@ -210,7 +210,7 @@ static void send_step(struct packed packed[N_ARRAYS], const struct step *old,
     free(prediction);
 }
 
-/* The same predictions, from what has been received so far. */
+/* Decodes the new step: makes the same predictions from the arrays that it has already decoded. */
 static void receive_step(struct step *now, const struct packed packed[N_ARRAYS],
                          const struct step *old, const struct layout *layout,
                          const struct recipe *recipe)
@@ -226,8 +226,8 @@ static void receive_step(struct step *now, const struct packed packed[N_ARRAYS],
 
 /* -- where the steps come from -- */
 
-/* The recipe of this training run. Only the writer calls cos(), which may round differently
- * elsewhere. */
+/* The recipe of this training run. Only the writer calls cos(), which may round differently on
+ * another machine. */
 static struct recipe make_recipe(unsigned step)
 {
     const double pi = 3.14159265358979323846, high = 6e-4, low = 1e-6;
@@ -254,7 +254,7 @@ static void free_step(struct step *step)
 }
 
 /* Finds the tensors in a header as the safetensors library writes it: "shape" directly before
- * "data_offsets", no spaces. This is no JSON parser. */
+ * "data_offsets", no spaces. This is not a JSON parser. */
 static void parse_header(struct layout *layout, const char *header)
 {
     const char *at = header;
@@ -293,7 +293,7 @@ static void read_step(struct step *step, struct layout *layout, const char *dire
             length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
         header = (char *)allocate(header_size);
         if (fread(header, 1, header_size, file) != header_size) fail("cannot read ", path);
-        if (a == 0) { /* the three are arrays of the same shapes */
+        if (a == 0) { /* the three arrays have the same shapes */
             parse_header(layout, header);
             *step = allocate_step(layout->n);
         }
@@ -312,8 +312,8 @@ static float make_noise(uint64_t *state)
 }
 
 /* Trains towards random weights, with noisy gradients of many magnitudes, and returns the last two
- * steps. Its order of operations differs from that of the predictions above on purpose, as an
- * optimizer's may. */
+ * steps. Its order of operations intentionally differs from that of the predictions above, as that
+ * of an optimizer may. */
 static void train(struct step *old, struct step *now, struct layout *layout, unsigned n_steps)
 {
     const size_t n = 128 * 1024, n_matrix = n - 1024;

@@ -3,12 +3,12 @@
 #     pip install ./python torch matplotlib
 #     python examples/series.py [DIRECTORY]
 #
-# Trains a small language model on this repository's own text, saves its bf16 weights after every
-# step at several times of the training, each as a delta of the step before, and plots the size of
-# the deltas and how many elements have changed. The cells (# %%) run one by one in Jupyter (as a
-# notebook: `jupytext --to ipynb`), VS Code and Spyder. Takes a minute on two cores.
+# Trains a small language model on this repository's own text. At several points of the training it
+# saves the bf16 weights of two steps, the second as a delta of the first. Then it plots the size of
+# the deltas, and how many elements have changed. The cells (# %%) run one by one in Jupyter (as a
+# notebook: `jupytext --to ipynb`), VS Code and Spyder. This takes a minute on two cores.
 
-# %% A model: two tokens predict the next one, bytes are tokens.
+# %% A model: eight tokens predict the next one, bytes are tokens.
 import glob
 import os
 import sys
@@ -37,7 +37,7 @@ model = torch.nn.Sequential(
 )
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
 
-# %% Its training: AdamW in fp32, a learning rate that rises and falls; bf16 weights are what is saved.
+# %% Its training: AdamW in fp32, a learning rate that rises and falls. Only bf16 weights are saved.
 pages = sorted(glob.glob(os.path.join(here, "..", "docs", "*.md"))) or [__file__]
 text = torch.tensor(list(b"".join(open(page, "rb").read() for page in pages)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
@@ -59,14 +59,14 @@ def weights():
     return {name: t.to(torch.bfloat16) for name, t in model.state_dict().items()}
 
 
-# %% The series. A delta needs the file before it; every tenth of the training begins with a full one.
+# %% The series. A delta needs the file before it; each tenth of the training begins with a full file.
 rows = []  # step, loss, bytes per byte of a full file and of a delta, elements that have changed
 before, path_before = None, None
 for step in range(1, n_steps + 1):
     loss = train_step()
     phase = step % (n_steps // 10)
     if phase > 1:
-        continue  # two neighbouring steps of every tenth are kept
+        continue  # keep two consecutive steps of each tenth
     now, path = weights(), os.path.join(folder, f"step-{step:04}.lmc")
     raw = sum(t.nbytes for t in now.values())
     if phase == 0:
@@ -82,7 +82,7 @@ print(" step   loss   full   delta   changed")
 for step, loss, full, delta, density in rows:
     print(f"{step:5} {loss:6.2f} {full:6.1%} {delta:7.2%} {density:8.1%}")
 
-# %% Back again: what comes out is what went in, and a wrong base is refused.
+# %% Restoring: the loaded weights equal the saved weights, and a wrong base is refused.
 last = f"step-{rows[-1][0]:04}.lmc"
 base = f"step-{rows[-1][0] - 1:04}.lmc"
 again = load_file(os.path.join(folder, last), base=os.path.join(folder, base))
@@ -93,7 +93,7 @@ try:
 except lmc_codec.WrongBaseError as error:
     print("refused, as it should be:", error)
 
-# %% The plot: a delta is as large as what has changed.
+# %% The plot: the size of a delta follows the number of changed elements.
 try:
     import matplotlib.pyplot as plt
 except ImportError:

@@ -131,7 +131,7 @@ enum container_result container_find_views(struct container *c, const struct vie
 
 /* -- elements of a view, in the order of its shape (gather.c) -- */
 
-/* Set to zero, then set the first members: */
+/* Set it to zero, and then the members before `at`. */
 struct gathering {
     const unsigned char *span; /* all bytes from the first to the last element */
     size_t width;              /* of an element */

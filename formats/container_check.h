@@ -1,4 +1,5 @@
-/* container_check.h - the parsers, and checks that they share SPDX-License-Identifier: MIT
+/* container_check.h - the parsers, and checks that they share
+ * SPDX-License-Identifier: MIT
  *
  * The functions that return a result also set c->error or c->need.
  */

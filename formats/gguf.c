@@ -3,8 +3,7 @@
  */
 #include "container_check.h"
 
-/* A position in the header. After a read beyond the end, missing is set, and all reads return 0.
- */
+/* A position in the header. After a read beyond the end, missing is set, and all reads return 0. */
 struct gguf_cursor {
     const unsigned char *data;
     size_t size, at;

@@ -197,7 +197,7 @@ static enum container_result add_items(struct pickle *p, uint32_t node, size_t f
     const unsigned type = p->nodes[node].type;
     const unsigned step = has_keys ? 2 : 1;
     if (type != PICKLE_CALL && type != (unsigned)(has_keys ? PICKLE_DICT : PICKLE_LIST))
-        return pickle_bad(p, "items are added to what holds none");
+        return pickle_bad(p, "items are added to something that is no container");
     if ((p->n_stack - from) % step) return pickle_bad(p, "a key has no value");
     for (size_t i = from; i < p->n_stack; i += step)
         TRY(add_link(p, node, has_keys ? p->stack[i] : 0, p->stack[i + (has_keys ? 1 : 0)]));
@@ -244,7 +244,7 @@ static enum container_result set_state(struct pickle *p)
     TRY(pop(p, &state));
     TRY(pop(p, &node));
     if (p->nodes[node].type != PICKLE_CALL || p->nodes[node].state)
-        return pickle_bad(p, "a state is given to what has none");
+        return pickle_bad(p, "a state is set for something that cannot have one");
     p->nodes[node].state = state;
     return push(p, node);
 }
@@ -278,7 +278,7 @@ static enum container_result get_memo(struct pickle *p, unsigned bytes)
 {
     uint64_t number;
     TRY(take_number(p, bytes, &number));
-    if (number >= p->n_memo) return pickle_bad(p, "it refers to what was not kept");
+    if (number >= p->n_memo) return pickle_bad(p, "it refers to a memo entry that does not exist");
     return push(p, p->memo[number]);
 }
 

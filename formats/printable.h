@@ -1,4 +1,5 @@
-/* printable.h - text that a terminal shows without interpreting it SPDX-License-Identifier: MIT
+/* printable.h - text that a terminal shows without interpreting it
+ * SPDX-License-Identifier: MIT
  *
  * Names come from files, and may contain anything. Characters that move the cursor, change colours,
  * end the line, change the direction of writing or are invisible are escaped: as \xHH a byte that
@@ -27,8 +28,7 @@ uint32_t read_character(const char *text, size_t size, size_t *used);
  * has. Returns how many bytes of out were written. */
 size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used);
 
-/* Writes text, cut between characters to cap bytes with its zero. Returns its size without that.
- */
+/* Writes text, cut between characters to cap bytes with its zero. Returns its size without that. */
 size_t format_printable(char *out, size_t cap, const char *text);
 
 /* A printable copy of size bytes of text; to be freed. NULL: out of memory. */

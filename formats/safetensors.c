@@ -328,7 +328,8 @@ static enum container_result check_described(struct container *c, struct entry_o
         return container_bad(c, "tensor '%.100s' has more than %d dimensions", t->name,
                              LMC_MAX_RANK);
     if (e->extents.is_wrong)
-        return container_bad(c, "tensor '%.100s' has a shape that is not made of counts", t->name);
+        return container_bad(
+            c, "tensor '%.100s' has a shape with an element that is no valid number", t->name);
     if (e->offsets.n != 2 || e->offsets.is_wrong || e->end < e->start)
         return container_bad(c, "tensor '%.100s' has no valid data_offsets", t->name);
     if (e->end > CONTAINER_MAX_SIZE - start)
@@ -339,9 +340,8 @@ static enum container_result check_described(struct container *c, struct entry_o
         (!container_count_bytes(t->shape, t->rank, lmc_dtype_bits(lmc_dtype_find(t->dtype)),
                                 &bytes) ||
          bytes != t->size))
-        return container_bad(
-            c, "tensor '%.100s' has a size that its dtype %s and its shape do not give", t->name,
-            t->dtype);
+        return container_bad(c, "tensor '%.100s' has another size than its dtype %s and shape give",
+                             t->name, t->dtype);
     return CONTAINER_OK;
 }
 

@@ -1,4 +1,5 @@
-/* sorted.h - lists sorted by their texts, binary search, and hashes SPDX-License-Identifier: MIT
+/* sorted.h - lists sorted by their texts, binary search, and hashes
+ * SPDX-License-Identifier: MIT
  */
 #pragma once
 

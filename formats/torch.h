@@ -34,8 +34,8 @@ struct zip {
  * to be freed; OTHER (none ends there) or BAD: see error; MEMORY. */
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end);
 
-/* Finds the offset of the member's data, unless it is known, by the local header, whose length only
- * itself tells. OK, BAD (see error) or MEMORY. */
+/* Finds the offset of the member's data, unless it is known, by the local header, as only this
+ * tells its own length. OK, BAD (see error) or MEMORY. */
 enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m);
 
 /* The member of that name; NULL: there is none. */

@@ -96,7 +96,7 @@ static enum container_result find_storage(struct walk *w, uint32_t node, struct 
     if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
         !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
         !pickle_count(p, pickle_item(p, id, 4), &n))
-        return container_bad(w->views, "a storage is not described as known");
+        return container_bad(w->views, "a storage has an unknown description");
     int n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
                           p->texts + pickle_get(p, key)->u.text.at);
     const struct zip_member *member =

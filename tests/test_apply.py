@@ -496,7 +496,7 @@ class Refusals(ApplyCase):
         return [int(m, 16) for m in re.findall(r"-- block --\n([0-9A-F]+) ", self.dump(name))]
 
     def test_damage_is_found_before_anything_is_written(self):
-        """Before, earlier deltas and earlier blocks were applied, and the message named no place."""
+        """Neither a delta before the damaged one nor a block before the damaged block is applied, and the place is named."""
         rng = random.Random(3)
         weights = [[rng.randbytes(3 * MB) for _ in range(4)]]
         weights.append([flipped(w, rng, 4) for w in weights[0]])
@@ -533,7 +533,7 @@ class Refusals(ApplyCase):
         self.holds("s0", steps[1])
 
     def test_links_of_the_user(self):
-        """A link that the user has made was removed without a message. One that an earlier delta of the same command has made may be."""
+        """A link that the user has made is not removed. What an earlier delta of the same command has made may go."""
         steps = steps_of_tree(3)
         steps[2]["added"] = b"another layout"
         for k, content in enumerate(steps):
@@ -853,7 +853,7 @@ class Interruptions(ApplyCase):
         self.prepare(base, result)
         self.put("t", base[:-100] + bytes(100))
         self.apply_refuses("d1", "t", code=4, says="nothing was changed")
-        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which showed only after ")
+        self.apply("--trust-base", "d1", "t", code=4, says="is not the base that d1 needs, which was found only after ")
         self.apply_refuses("d1", "t", code=4, says="it was left half applied and changed since")
         self.put("t", base)
         self.apply("d1", "t", says="is complete")

@@ -24,7 +24,7 @@ def ends(part):
 
 class Arguments(Case):
     def test_standard_input_is_not_removed(self):
-        """With --rm and standard input without a name, a file called "-" was removed, or lmc crashed."""
+        """--rm is refused with standard input, also if nobody has named it, and a file called "-" stays."""
         self.write("-", b"precious")
         self.write("x", b"x" * 1000)
         self.lmc("./x")
@@ -41,7 +41,7 @@ class Arguments(Case):
             self.assertEqual(self.lmc("version", word).stdout, self.lmc("--help").stdout)
 
     def test_a_verb_is_a_verb_wherever_it_stands(self):
-        """'lmc --rm -f diff live x.lmc' compressed and removed both."""
+        """Also behind options: 'lmc --rm -f diff live x.lmc' neither compresses nor removes a file."""
         self.write("live", b"one" * 1000)
         self.write("next", b"two" * 1000)
         self.lmc("next", "--base", "live", says="nothing of it was found")
@@ -49,7 +49,7 @@ class Arguments(Case):
             topic = {"fold": "chains"}.get(*[[a, a] for a in args if a in WORDS][0])
             self.refuses(None, *args, code=2, says="See 'lmc help %s'" % topic)
         self.assertEqual(json.loads(self.lmc("--json", "diff", "live", "next").stdout)["size"], 3000)
-        for args in (("dump", "next.lmc"), ("-q", "-f", "dump", "next.lmc")):  # dump was a verb
+        for args in (("dump", "next.lmc"), ("-q", "-f", "dump", "next.lmc")):  # it is in the sources, and no verb
             self.refuses(None, *args, code=2, says="'python3 spec/dump.py FILE.lmc' in the sources of lmc prints every field")
         self.assertIn(b"spec/dump.py", self.lmc("help", "dump").stdout)
         for args in (("live", "apply"), ("live", "next", "cat")):  # behind a file
@@ -59,7 +59,7 @@ class Arguments(Case):
         self.assertTrue(os.path.exists(self.path("cat.lmc")))
 
     def test_words_for_modes(self):
-        """Words such as "compress" were taken for files that could not be opened, and the files behind them were compressed."""
+        """Words of other programs stand for the options that mean the same."""
         self.write("a", b"hello")
         self.lmc("compress", "a")
         for word in ("list", "ls", "info"):
@@ -98,7 +98,7 @@ class Arguments(Case):
         self.refuses(None, "--" + 5000 * "x", "a", code=2, says="there is no option '--xxx")
 
     def test_two_modes(self):
-        """The last of two modes was used, without an error."""
+        """Two different ones are refused in whatever form; one may be given twice."""
         self.write("a", b"hello")
         self.lmc("a")
         for args in (("-l", "-d", "a.lmc"), ("-dl", "a.lmc"), ("-t", "--list", "a.lmc"), ("list", "-d", "a.lmc"), ("-z", "test", "a.lmc")):
@@ -170,7 +170,7 @@ class Outputs(Case):
     run_in_terminal = test_command.Terminals.run_in_terminal
 
     def test_summary(self):
-        """On a terminal there was no output after success."""
+        """On a terminal a line is shown after success, but with -q."""
         self.write("a", b"hello" * 1000)
         code, shown = self.run_in_terminal(["a"], ("stderr",))
         self.assertRegex(shown, r"^lmc: a: 5000 -> \d+ bytes \([\d.]+ %\), \d+ MB/s\r\n$")
@@ -201,7 +201,7 @@ class Outputs(Case):
         self.lmc("-o", "null.lmc", "/dev/null")
 
     def test_through_a_link(self):
-        """The link was replaced by a file."""
+        """The file that the link names is written, and the link stays."""
         self.write("a", b"hello")
         self.write("deep/real.lmc", b"old")
         os.symlink("deep/real.lmc", self.path("l.lmc"))
@@ -215,7 +215,7 @@ class Outputs(Case):
         self.refuses("-f", "-o", "x", "a", code=1, says="leads in a circle")
 
     def test_quantising_nothing(self):
-        """With -q there was no message at all."""
+        """If no tensor is quantised, that is said, also with -q."""
         self.write("a.bin", f32(100000))
         for args in ((), ("-q",)):
             self.lmc("-f", *args, "--quant", "*=update:0.01", "a.bin", says="no tensor was quantised")
@@ -231,16 +231,16 @@ class Outputs(Case):
         self.assertRegex(self.lmc("series", "S", "prune", "s0", says="").stderr.decode(), r"S: 1 snapshot, \d+ bytes, forgotten")
         def size():
             return sum(os.path.getsize(self.path("S/" + f)) for f in self.tree("S") if f.endswith(".lmc"))
-        before = size()  # a delta becomes a whole snapshot: that was not counted
+        before = size()  # a delta becomes a whole snapshot: that counts, too
         said = self.lmc("series", "S", "gc", "--dry-run", says="").stderr.decode()
         self.assertRegex(said, r"S: 1 snapshot would be removed, 1 would be coded again, at most \d+ bytes would be freed")
         said = self.lmc("series", "S", "gc", says="").stderr.decode()
         self.assertEqual(re.search(r"S: 1 snapshot removed, 1 coded again, (.*)\n", said)[1], "%d bytes freed" % (before - size()))
         self.lmc("series", "S", "prune", "-f", "s1", says="forgotten")
 
-    def test_small_surprises(self):
-        """A name given twice with --rm was missing the second time; '-d -f -o .' tripped over its own temporary directory; a damaged
-        first byte gave no hint; 'lmc help --help' was an error; a link to nowhere."""
+    def test_names_given_twice_and_odd_names(self):
+        """A name given twice with --rm; '.' and '..' with -o; a damaged
+        first byte; help of help; a link to nowhere."""
         for name in ("c", "b"):
             self.write(name, name.encode() * 1000)
         self.lmc("--rm", "c", "b", "c")
@@ -270,7 +270,7 @@ class Outputs(Case):
         self.assertEqual(self.lmc("-dc", "nowhere").stdout, self.read("c"))
 
     def test_into_a_directory(self):
-        """'-o DIR/', which works with cp, mv and tar, was refused: 'a directory; name a file with -o'."""
+        """'-o DIR/' puts outputs into the directory, as with cp, mv and tar."""
         for name in ("a", "sub/b", "d/f"):
             self.write(name, name.encode() * 100)
         os.makedirs(self.path("two"))
@@ -292,14 +292,14 @@ class Outputs(Case):
         self.refuses("-d", "-o", "out/", "two/d.lmc", code=1, says="out/d: exists already")
         for args in (("-o", "no/", "a"), ("-o", "no/", "d"), ("-o", "no/", "a", "d"), ("-d", "-o", "no/", "two/a.lmc"), ("-d", "-o", "no/", "two/d.lmc", "two/a.lmc")):
             self.refuses(None, *args, code=1, says="no/: there is no such directory; make it first")
-        self.refuses("-o", "two", "a", "d", code=2, says="for a directory that they go into, end it with a slash")
-        self.lmc("-d", "-o", "new/", "two/d.lmc")  # new/ is made, as before
+        self.refuses("-o", "two", "a", "d", code=2, says="if it is a directory for all outputs, end it with a slash")
+        self.lmc("-d", "-o", "new/", "two/d.lmc")  # new/ is made
         self.assertEqual(self.tree("new"), ["f"])
-        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names, as before
+        self.lmc("-d", "-o", "out/", "two/d.lmc", "f")  # parts go below what -o names
         self.assertTrue(os.path.exists(self.path("out/f")))
         self.refuses("-o", "two/", code=1, says="two/: is a directory; name a file with -o", stdin=b"from a pipe")
         self.refuses("-d", "-o", "two/", code=1, says="two: is a directory; name a file with -o", stdin=self.read("two/a.lmc"))
-        self.refuses("-o", "two/", "d/..", code=1, says="has no name to derive that of the output from")
+        self.refuses("-o", "two/", "d/..", code=1, says="has no name from which the output's can be made")
 
     def test_nothing_is_lost_on_the_way(self):
         """Two inputs with one name, or an output in place of an input: with --rm and -f one of them would be lost."""

@@ -18,16 +18,16 @@ class Messages(Case):
     """Messages about a base that is missing, wrong, damaged or useless."""
 
     def test_why_a_pipe_has_no_delta(self):
-        """The message was that the base has no file of that name and size, although it was the same file."""
+        """The message names the pipe, not a missing name and size: the base may be the very same file."""
         data = bf16(600000)
         self.write("a.bin", data)
         p = self.lmc("--base", "a.bin", "-o", "x.lmc", stdin=data, says="it comes from a pipe")
         self.assertIn(b"save it to a file", p.stderr)
-        self.assertNotIn(b"no tensor or file of that name", p.stderr)
+        self.assertNotIn(b"no tensor or file has the same name", p.stderr)
         self.lmc("-q", "-d", "x.lmc", "-o", "restored")
         self.assertEqual(self.read("restored"), data)
         self.write("other", bf16(300, 9))
-        self.lmc("--base", "a.bin", "other", says="no tensor or file of that name and size")
+        self.lmc("--base", "a.bin", "other", says="no tensor or file has the same name and size")
 
     def test_base_is_missing_and_nothing_has_changed(self):
         """A delta with the same fingerprint as its base, because only headers differ, is not a loop."""
@@ -57,12 +57,12 @@ class Messages(Case):
         self.write("1.safetensors", safetensors([("w", "BF16", [3000], moved(bf16(3000, 0), 2, 0.02))]))
         self.lmc("-q", "--base", "c/0.lmc", "1.safetensors", "-o", "c/1.lmc")
         self.lmc("-q", "2.safetensors", "-o", "o.lmc")
-        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
-        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and taken\n")
+        self.lmc("-t", "--base", "o.lmc", "c/1.lmc", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
+        self.lmc("salvage", "--base", "o.lmc", "c/1.lmc", "-o", "out", says="not the base that is needed: o.lmc; c/0.lmc was found and is used\n")
         self.lmc("-t", "--base", "c/0.lmc", "c/1.lmc")
 
     def test_bases_that_are_not_needed(self):
-        """There was no message about a useless base, and --rm removed the source all the same."""
+        """A base that is of no use is named, and --rm does not remove the source then."""
         weights = bf16(40000)
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -78,8 +78,8 @@ class Messages(Case):
         self.assertFalse(os.path.exists(self.path("b.st")))
 
     def test_messages_about_bases(self):
-        """-v did not say which base was found; the delta itself was listed as another base; a raw file beside a delta was not found if the base had
-        been compressed."""
+        """-v says which base is found; a delta is not listed as a base of its own; a raw file beside a delta is found,
+        also if the base was compressed."""
         weights = bf16(40000)
         self.write("x.pt", safetensors([("w", "BF16", [40000], weights)]))
         self.write("y.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -98,7 +98,7 @@ class Messages(Case):
         self.assertNotIn("is " + wanted, text)
 
     def test_a_damaged_base_hides_no_good_one(self):
-        """If a damaged .lmc was in the searched directory, or beside its own source, nothing else was tried."""
+        """A damaged .lmc in a place to look, or beside its own source, is not all that is looked at."""
         weights = bf16(40000)
         self.write("a.st", safetensors([("w", "BF16", [40000], weights)]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -131,14 +131,14 @@ class Messages(Case):
         self.assertRegex(self.lmc("-l", "b.st.lmc").stdout, rb"chain    [0-9a-f]{16} is not beside it\n")
 
     def test_a_base_that_cannot_be_read(self):
-        """After a read error of its first bytes the base was taken for raw bytes, not for a snapshot."""
+        """A read error of its first bytes is an error: the file is not taken for raw bytes."""
         if not os.path.exists("/proc/self/mem"):
             self.skipTest("no /proc")
         self.write("a", b"hello" * 1000)
         self.refuses("--base", "/proc/self/mem", "a", code=1, says="/proc/self/mem: the base cannot be read: Input/output error")
 
     def test_a_base_that_is_missing(self):
-        """The message listed the delta itself and unrelated snapshots as 'found there', and did not say what to do."""
+        """Neither the delta itself nor unrelated snapshots are listed as what was 'found there', and the message says what to do."""
         weights = bf16(40000)
         self.write("hf-1", safetensors([("w", "BF16", [40000], weights)]))
         self.write("hf-2", safetensors([("w", "BF16", [40000], moved(weights, 2, 0.01))]))
@@ -173,7 +173,7 @@ class Messages(Case):
         self.assertTrue(text.endswith(advice + "lmc: q/hf-2.lmc: its payload is intact\n"))
 
     def test_what_is_not_compressed_has_no_base(self):
-        """--base was ignored."""
+        """--base with such a file is an error."""
         self.write("x.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
         self.write("d/x.safetensors", self.read("x.safetensors"))
         self.write("b.safetensors", safetensors([("w", "BF16", [100], bytes(200))]))
@@ -183,7 +183,7 @@ class Messages(Case):
             self.assertEqual(p.stdout, b"")
 
     def test_many_files_each_with_its_base(self):
-        """The cost of a request is now counted for each run. Before, from the 86th file on, files were stored without a prediction."""
+        """What one request may cost is counted for each run anew, so that all of many files are deltas."""
         for name in ("old", "new"):
             os.mkdir(self.path(name))
             for i in range(100):
@@ -197,7 +197,7 @@ class Messages(Case):
         self.assertEqual(self.read("again/99"), self.read("new/99"))
 
     def test_share_of_the_base_in_bytes(self):
-        """-v counted blocks, which is misleading: elements have one to eight bytes."""
+        """-v counts bytes: blocks say nothing, as an element of a tensor is a byte or eight."""
         old, new = bf16(40000), f32(60000, 2)
         self.write("a.st", safetensors([("w", "BF16", [40000], old), ("x", "F32", [10], bytes(40))]))
         self.write("b.st", safetensors([("w", "BF16", [40000], moved(old, 2, 0.01)), ("new", "F32", [60000], new)]))
@@ -207,7 +207,7 @@ class Messages(Case):
 
 
 class Chains(Case):
-    """Before, every link needed its own --base, and missing ones were reported one by one."""
+    """The bases of a base are found without a --base of their own, and all that is missing is told at once."""
 
     def setUp(self):
         super().setUp()
@@ -291,7 +291,7 @@ class Chains(Case):
             self.refuses(None, *args, code=1, says="is or belongs to a base")
 
     def test_what_its_own_base_needs(self):
-        """Both sources were removed, though each snapshot needed the other. Now the base of the base is found: a file, a directory, a snapshot."""
+        """--rm keeps a source where each snapshot would need the other. The base of the base is found: a file, a directory, a snapshot."""
         for k in range(2):
             self.write("ck-%d/m.st" % k, self.data[k])
             self.write("ck-%d/c.json" % k, b"{}")
@@ -387,7 +387,7 @@ class Needless(Case):
             self.restores("x.lmc", self.read("c"), "--no-search")
 
     def test_pipes_and_a_base_without_use(self):
-        """A snapshot to standard output, or from a pipe, needed a base of which nothing was used, without a message."""
+        """What goes to standard output, or comes from a pipe, does not need a base of which nothing is used, or it says so."""
         weights = bf16(60000)
         self.write("a.st", safetensors([("w", "BF16", [60000], weights)]))
         self.write("near.st", safetensors([("w", "BF16", [60000], moved(weights, 2, 0.01))]))

@@ -326,7 +326,7 @@ class Limits(Checkpoint):
             self.assertEqual(self.names(torch_file({"w": ("torch.FloatStorage", "0", 6, 0, shape, (6,) * (rank - 1) + (1,))}, {"0": self.DATA})), found)
 
     def test_storages_by_themselves(self):
-        """A storage has a stride, too. Before, it had the stride of the tensor before it, or none."""
+        """A storage has a stride of its own, not that of the tensor before it."""
         storage = self.tensor()[len(b"ctorch._utils\n_rebuild_tensor_v2\n("):]
         storage = storage[:storage.index(b"tQ") + 2]
         found = self.found(b"}(X\1\0\0\0s" + storage + b"X\1\0\0\0t" + storage + b"u")
@@ -637,7 +637,7 @@ class Used(Checkpoint):
                         **{"data/" + k: v for k, v in records.items()}})
 
     def test_delta_of_longer_pickle(self):
-        """With 100 bytes more in data.pkl, nothing was coded against the base."""
+        """With 100 bytes more in data.pkl all tensors stand elsewhere, and the delta is found all the same."""
         old = f32(100000)
         new = bytearray(old)
         new[400:404] = bytes(4)

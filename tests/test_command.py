@@ -680,7 +680,7 @@ class Terminals(Case):
         return p.wait(timeout=20), shown.decode(errors="replace")
 
     def test_tables(self):
-        """Tables were up to 190 columns wide, on any terminal."""
+        """On a terminal of less than 132 columns they are at most 80 wide."""
         for k, name in enumerate(("a", "b")):
             self.write(name + "/m.st", safetensors([("w%d" % n, "BF16", [64, 64], bf16(4096, n + 10 * k)) for n in range(3)]))
             self.write(name + "/long.txt", b"x" * 5000)
@@ -999,7 +999,7 @@ class Directories(Case):
         p = self.lmc("d", says="'y' is neither a file nor a directory nor a link, and is left out")
         self.assertIn("'z' is neither", p.stderr.decode())
         self.assertEqual([f["path"] for f in self.listing("d.lmc")["files"]], ["x"])
-        self.refuses("-f", "--rm", "d", code=1, says="which a snapshot cannot: not with --rm")
+        self.refuses("-f", "--rm", "d", code=1, says="which a snapshot cannot hold; leave out --rm")
         self.refuses("-d", "-f", "d.lmc", code=1, says="which no snapshot can; move that away")
         s.close()
         os.unlink(self.path("d/y"))
@@ -1011,7 +1011,7 @@ class Directories(Case):
 
     def test_names_that_make_no_output(self):
         self.write("d/x", b"x")
-        self.refuses(".", code=1, says="name it with -o")
+        self.refuses(".", code=1, says="name the output with -o")
         self.lmc(".", "-o", "../" + os.path.basename(self.dir) + ".lmc")
         out = self.dir + ".lmc"
         self.assertTrue(os.path.exists(out))
@@ -1068,7 +1068,7 @@ class Directories(Case):
         self.assertEqual(self.lmc("-dc", "d/x.gguf.lmc").stdout, self.read("d/x.gguf"))
 
     def test_git_lfs_pointers(self):
-        """The text in place of a file until git LFS fetches it. It was reported as a safetensors header of 2336927755350992246 bytes, or accepted."""
+        """What stands there until git LFS fetches the file: as safetensors, a header of 2336927755350992246 bytes."""
         pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345678\n" % (b"4d" * 32)
         says = "is a git LFS pointer, not the file; run 'git lfs pull'"
         for name in ("a.safetensors", "a.bin", "a.lmc"):
@@ -1151,10 +1151,10 @@ class Containers(Case):
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0]")), four), "no valid data_offsets"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,9223372036854775807]")), four), "beyond the end"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[4]", "[0,99999999999999999999]")), four), "no valid data_offsets"),
-            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[5]", "[0,4]")), four), "a size that its dtype U8 and its shape do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("F32", "[4611686018427387904,4]", "[0,4]")), four), "do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("F4", "[7]", "[0,4]")), four), "do not give"),
-            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[-4]", "[0,4]")), four), "not made of counts"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[5]", "[0,4]")), four), "another size than its dtype U8 and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F32", "[4611686018427387904,4]", "[0,4]")), four), "and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("F4", "[7]", "[0,4]")), four), "and shape give"),
+            (safetensors_raw('{"a":%s}' % (entry % ("U8", "[-4]", "[0,4]")), four), "no valid number"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "4", "[0,4]")), four), "no shape"),
             (safetensors_raw('{"a":%s}' % (entry % ("U8", "[" + ",".join(["1"] * 33) + "]", "[0,1]")), b"a"), "more than 32 dimensions"),
             (safetensors_raw('{"a":%s}' % (entry % ("", "[4]", "[0,4]")), four), "no dtype"),
@@ -1400,7 +1400,7 @@ class Cat(Case):
 
     def test_refusals(self):
         for tensor, code, says in (("nothing", 1, "no tensor 'nothing'"), ("nothing[0]", 1, "no tensor 'nothing'"), ("f4[0:2]", 1, "no whole bytes"),
-                                   ("odd[0:2]", 1, "not known"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
+                                   ("odd[0:2]", 1, "element size is unknown"), ("w[0:5:2]", 2, "steps"), ("w[5]", 2, "has 5 elements in dimension 0, and the slice asks for number 5"), ("w[-6]", 2, "asks for number -6"),
                                    ("w[0,0,0,0]", 2, "3 dimensions"), ("w[x]", 2, "looks like"), ("w[0]]", 2, "ends with"), ("w[0 ]", 2, "looks like"),
                                    ("s[0]", 2, "0 dimensions"), ("w[99999999999999999999]", 2, "looks like")):
             self.assertEqual(self.cat(tensor, code=code, says=says), b"")
@@ -1775,7 +1775,7 @@ class Dump(Case):
             self.assertEqual((p.stderr.read(), p.wait()), (b"", 0))
 
     def test_a_field_longer_than_its_body(self):
-        """The earlier verb dump read behind its buffer."""
+        """It is an error, and nothing is read behind the body."""
         with open(self.vector("valid", "example_gaps"), "rb") as f:
             header = f.read(64)
         body = b"\1\0\0\xD0\x0F" + b"p" * 1500  # a path of 2,000 bytes
@@ -2403,7 +2403,7 @@ class Diff(Case):
         self.assertEqual(self.diff("old", "nothing")["delta_size"], 0)
 
     def test_what_is_no_tensor(self):
-        """Other metadata, and links with other targets, were reported as "same"."""
+        """Other metadata, and links that lead elsewhere, are not "same"."""
         w = [("w", "BF16", [100], self.w[:200])]
         for k in (0, 1):
             self.write("m%d/a" % k, safetensors(w, {"step": str(k)}))

@@ -111,7 +111,7 @@ class Links(Case):
         self.assertFalse(os.path.lexists(self.path("hub")))
 
     def test_links_to_devices(self):
-        """A link to /dev/null was reported as one "to directories outside", or stored without a message."""
+        """They are stored as links, and named as what they are."""
         os.makedirs(self.path("d"))
         os.symlink("/dev/null", self.path("d/null"))
         for args in ((), ("--dereference",)):
@@ -368,7 +368,7 @@ class Parts(Case):
         self.assertEqual(self.lmc("-d", stdin=self.read("hf.lmc")).stdout, data)
 
     def test_what_a_part_gets_where_the_snapshot_says_nothing(self):
-        """Files without a mode became readable by all when parts were restored, though their snapshot was private."""
+        """Parts of files without a mode are as private as their snapshot."""
         self.write("s.lmc", hostile.many_files(2, b"f%06d"))
         os.chmod(self.path("s.lmc"), 0o600)
         self.lmc("-d", "s.lmc", "f*", "-o", "out")
@@ -424,12 +424,12 @@ class Small(Case):
 
     def test_deltas_of_small_files(self):
         """Among large files, small ones whose places do not change can be overwritten in place. If one grew, or if there is hardly anything else, all
-        share blocks, and are found by path as before."""
+        share blocks, and are found by path."""
         self.small_files("old", 40)
         shutil.copytree(self.path("old"), self.path("new"))
         self.write("new/sub-1/004.txt", self.read("new/sub-1/004.txt")[:-1] + b"!")
         self.lmc("--base", "old", "new")
-        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 100 + 700)  # 282 each, when each had its own block
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 40 * 100 + 700)  # 282 each if each had a block of its own
         self.restores("new.lmc", self.snapshot("new"), "--base", "old")
         subprocess.run([sys.executable, os.path.join(ROOT, "spec", "lmc_decode.py"), "--base", self.path("old"), self.path("new.lmc"),
                         self.path("decoded")], check=True)
@@ -519,7 +519,7 @@ class MoreLinks(Case):
     """Hard links, and the targets of links."""
 
     def test_what_links_lead_to_is_restored_with_them(self):
-        """A file of the hub's cache was restored as a link to nowhere; --dereference was ignored."""
+        """A file of the hub's cache does not come out as a link to nowhere, and --dereference counts."""
         self.write("hub/blobs/1", b"one")
         self.write("hub/blobs/2", b"two")
         os.makedirs(self.path("hub/snapshots/a/sub"))
@@ -549,7 +549,7 @@ class MoreLinks(Case):
         self.refuses("-d", "--dereference", "-o", "whole", "hub.lmc", code=2, says="--dereference is for compressing")
 
     def test_hard_links_in_a_stream_of_tar(self):
-        """Each name had a copy of the bytes."""
+        """One name has the bytes, and the others are links to it."""
         data = os.urandom(300000)
         self.write("d/b.bin", data)
         self.write("d/config.json", b"{}")
@@ -571,7 +571,7 @@ class MoreLinks(Case):
             self.assertEqual(t.extractfile("sub/c.bin").read(), data)
 
     def test_hard_links_and_copies_are_stored_once(self):
-        """Files that are not tensors were stored once for each name, and chosen ones came back as copies."""
+        """Also files that are not tensors; and chosen ones come back as links."""
         data = os.urandom(400000)
         for name in ("d/a.bin", "d/copy", "d/z/small"):
             self.write(name, data if name != "d/z/small" else data[:1000])
@@ -735,7 +735,7 @@ class Kept(Case):
         self.write("d/new", b"another layout")
         self.lmc("--base", "next.lmc", "-o", "last.lmc", "d")
         self.lmc("apply", "last.lmc", "whole")
-        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # was 0750
+        self.assertEqual(os.stat(self.path("whole")).st_mode & 0o7777, 0o2750)  # with the bit of set-group-ID
         os.mkdir(self.path("shared"))
         os.chmod(self.path("shared"), 0o2755)
         self.lmc("-d", "-o", "shared/d", "d.lmc")
@@ -760,7 +760,7 @@ class Kept(Case):
         self.lmc("-f", "-q", "--rm", "d")
 
     def test_all_unreadable_files_are_named(self):
-        """If several files of a directory could not be read, only one was named at a time."""
+        """Of a directory with several files that cannot be read all are named at once."""
         for k in range(30):
             self.write("d/%02d" % k, b"hello", 0 if k % 3 else 0o644)
         self.write("d/closed/f", b"hello")

@@ -390,7 +390,7 @@ class Rules(Quant):
         self.assertEqual({n.split("/")[0] for n in self.losses(o)}, {"master.f32.safetensors", "model.bf16.safetensors"})
 
     def test_blanks_behind_commas(self):
-        """Before, a field behind a blank was taken as part of the pattern, and nothing matched."""
+        """A field behind a blank is a field, and no part of the pattern."""
         self.file_of(("exp_avg", M))
         want = self.losses(self.compress("a.safetensors", "*,role=m,min=1K=bits:8"))
         self.assertEqual(len(want), 1)
@@ -550,7 +550,7 @@ class Command(Quant):
     def test_restoring_says_so(self):
         self.checkpoint(layers=1)
         self.compress("c", "*=bits:8")
-        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, near what was compressed, but not equal")
+        self.lmc("-d", "x.lmc", says="x.lmc: holds 2 quantised tensors, which differ from the compressed ones")
         self.lmc("-d", "-q", "-f", "x.lmc")
         self.lmc("-t", "x.lmc")
         with open(self.path("x.lmc"), "rb") as f:

@@ -491,6 +491,14 @@ class Verify(Chain):
         self.verify("s00.lmc", "nowhere", code=1, says="nowhere: cannot open it")
         self.verify(self.lay_out(0), code=1, says="is a directory")
 
+    def test_unchanged(self):
+        """A delta that changes nothing does not help where its own base is missing: that is what is asked for."""
+        self.lmc(self.lay_out(2), "--base", "s02.lmc", "-o", "same.lmc")
+        lines = self.verify("--no-search", "s00.lmc", "s01.lmc", "same.lmc", "s03.lmc", code=4)
+        for name in ("same", "s03"):
+            self.assertTrue(any(line.startswith("lmc: %s.lmc: its payload is intact, but it needs the base " % name) for line in lines), lines)
+        self.assertEqual(sum(": ok, " in line for line in self.verify("--no-search", "same.lmc", *self.names(range(4)))), 5)
+
     def test_loop(self):
         for a, b in ((1, 2), (2, 1)):
             self.lmc(self.lay_out(b), "--base", self.lay_out(a), "-o", "%d-of-%d.lmc" % (b, a))

@@ -405,7 +405,7 @@ class Places(Case):
             self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
         self.write("version.lmc", data[:8] + b"\3" + data[9:])  # this reader cannot check what follows another version
         self.lmc("-t", "version.lmc", code=1, says="written by a newer lmc, in format 3.0: update lmc")
-        for back in (200, 30):  # the index and the trailer: before, the message named an intact file
+        for back in (200, 30):  # the index and the trailer: no file is named, for all are intact
             self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
             for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
                 p = self.refuses(None, *args, "end.lmc", *(["w1"] if args[0] == "cat" else []), code=3)
@@ -440,7 +440,7 @@ class Places(Case):
         self.assertFalse(os.path.exists(self.path("v")))
 
     def test_damage_is_in_the_tensor_that_is_named(self):
-        """The place was found in steps of 64 KiB, so the message named a tensor before it."""
+        """The place is exact: in steps of 64 KiB, a tensor before it would be named."""
         self.write("d/a.safetensors", safetensors(
             [("a", "BF16", [100000], bf16(100000))] + [("n%d" % i, "BF16", [3000], bf16(3000, i)) for i in range(4)] +
             [("f%d" % i, "F32", [2000], f32(2000)) for i in range(3)] + [("b", "BF16", [100000], bf16(100000, 7))]))
@@ -456,7 +456,7 @@ class Places(Case):
                           [(f["path"], None, *ends(part)) for f in lost for part in f["lost"]], text)
 
     def test_one_place_for_one_damage(self):
-        """-t counted from the start of the file, salvage from that of the tensor, and -t was a block too early
+        """All verbs name the same bytes of the tensor, also
         where blocks are decoded together."""
         sizes = [400000, 70000, 300000]
         self.write("a.safetensors", safetensors([("w%d" % i, "BF16", [n], bf16(n, i)) for i, n in enumerate(sizes)]))

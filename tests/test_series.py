@@ -197,7 +197,7 @@ class Verbs(SeriesCase):
         self.denies("cat", "a", "-o", "s/x", code=1, says="lies in the series")
 
     def test_restore_to_the_name_of_the_snapshot(self):
-        """Without a message, restoring wrote to the source's name, which was the same for all snapshots."""
+        """It goes to the snapshot's own name, not to that of its source, which may be the same for all."""
         for k in (1001, 1701):
             self.write("step-%d/model.bf16.safetensors" % k, model(bf16(100, k), k))
             self.series("add", "step-%d/model.bf16.safetensors" % k, "--name", "step-%06d" % k)
@@ -544,7 +544,7 @@ class Verbs(SeriesCase):
         self.check_all()
 
     def test_rebuild_says_what_is_lost(self):
-        """A snapshot whose file was missing was dropped without a message."""
+        """A snapshot whose file is missing is named."""
         self.chain(9, 300, model, "step_%d", "--every", "3")
         self.series("prune", "step_2", "step_8")
         os.unlink(self.path("s/step_5.lmc"))  # nothing depends on it
@@ -609,7 +609,7 @@ class Refusals(SeriesCase):
                            (["series", "s", "add", "--every"], "needs a value"), (["series", "s", "watch", "--settle", "-1", "a"], "no number of seconds"),
                            (["series", "s", "watch", "--interval", "0", "a"], "no number from 1 up"), (["series", "-d", "s", "list"], "excludes -z, -d"),
                            (["series", "s", "add", "--nonsense", "a"], "no option '--nonsense'"), (["series", "s", "restore", "-c", "-o", "x", "a"], "exclude each other"),
-                           (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "no standard input"),
+                           (["series", "s", "add", "--opaque", "--dtype", "BF16", "a"], "exclude each other"), (["series", "s", "add", "-", "--name", "x"], "not standard input"),
                            (["-t", "--keep-last", "3", "a"], "no option '--keep-last'"), (["--once", "a"], "no option '--once'")):
             self.refuses(None, *args, code=2, says=says)
 
@@ -617,7 +617,7 @@ class Refusals(SeriesCase):
         self.add("a", model(bf16(50), 0))
         self.put("d", {"x": b"1"})
         self.denies("add", "none", code=1, says="cannot open it")
-        self.denies("add", "s/a.lmc", code=1, says="restore it, and add what comes out")
+        self.denies("add", "s/a.lmc", code=1, says="restore it, and add the restored files")
         self.denies("add", ".", code=2, says="choose one with --name")
         self.denies("add", "--name", "x", ".", code=1, says="is or holds the series itself")
         self.denies("add", "--name", "x", "s", code=1, says="is or holds the series itself")
@@ -626,7 +626,7 @@ class Refusals(SeriesCase):
         self.assertFalse(os.path.exists(self.path("d/new")))
         self.denies("add", "--name", "x", "s/.lock", code=1, says="is or holds the series itself")
         self.refuses("series", "none/new", "add", "d", code=1, says="cannot create the directory")
-        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, and a series is one")
+        self.refuses("series", "a.safetensors", "add", "d", code=1, says="is no directory, but a series must be one")
         os.mkfifo(self.path("pipe"))
         self.denies("add", "pipe", code=1, says="neither a file nor a directory")
         os.rename(self.path("pipe"), self.path("d/pipe"))
@@ -665,7 +665,7 @@ class Refusals(SeriesCase):
         self.denies("restore", "1", "-o", "x", code=3, says="is damaged or no snapshot")
         self.denies("gc", code=4, says="nothing was removed")
         self.write("s/step_1.lmc", whole[0])
-        self.denies("verify", "1", code=3, says="is another snapshot than was added under this name")
+        self.denies("verify", "1", code=3, says="is not the snapshot that was added under this name")
         self.denies("gc", code=3, says="nothing was removed")
         damaged = bytearray(whole[1])
         damaged[200] ^= 1
@@ -689,7 +689,7 @@ class Refusals(SeriesCase):
         self.write("s/step_2.lmc", whole[2])
         # a forgotten file that was replaced, or removed
         self.write("s/step_3.lmc", self.read("s/step_0.lmc"))
-        self.denies("gc", code=3, says="is another snapshot than was added")
+        self.denies("gc", code=3, says="is not the snapshot that was added")
         os.unlink(self.path("s/step_3.lmc"))
         self.series("gc")
         del self.want["step_3"]
@@ -836,7 +836,7 @@ class Manifest(SeriesCase):
         self.series("list")
         # a right checksum, and a fingerprint that is not the file's: the forgotten file is not removed
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", fingerprint=good[0]["fingerprint"])]))
-        self.denies("gc", code=3, says="is another snapshot than was added")
+        self.denies("gc", code=3, says="is not the snapshot that was added")
         self.write("s/series.json", manifest([good[0], changed(state="forgotten", name="none")]))
         self.series("gc")
         self.assertEqual([e["state"] for e in self.entries()], ["kept", "gone"])
@@ -952,7 +952,7 @@ class Together(SeriesCase):
         self.assertEqual(self.files(), {"step_1", "step_3"})
         fd = self.lock(1)  # like gc
         reader = self.start("restore", "-c", "3")
-        self.wait_for(reader, b"gc is at work here; waiting")
+        self.wait_for(reader, b"gc is running here; waiting")
         os.close(fd)
         self.assertEqual(reader.communicate()[0], self.want["step_3"])
 
@@ -1107,7 +1107,7 @@ class Watch(SeriesCase):
         self.assertEqual(os.listdir(self.path("in")), ["d"])
 
     def test_kill_that_leaves_empty_directories(self):
-        """After all files were removed, empty directories stayed for ever."""
+        """Of a directory that is added, all files were removed: the directories go, too."""
         files = {"model.safetensors": model(bf16(400), 1), "sub/x": b"hello"}
         self.put_in("d", files)
         self.once()
@@ -1123,7 +1123,7 @@ class Watch(SeriesCase):
         self.check_all()
 
     def test_link_that_leads_nowhere(self):
-        """Such a directory never counted as settled."""
+        """Such a directory is settled, too."""
         self.put_in("d", {"model.safetensors": model(bf16(400), 1)})
         os.symlink("nothing", self.path("in/d/link"))
         self.once("--rm")

@@ -909,7 +909,7 @@ static void test_order(void)
     lmc_reader_free(NULL);
 }
 
-/* -- the stack: lmc.h promises to need less than 32 KiB -- */
+/* -- the stack: docs/api.md promises to need less than 32 KiB, 64 KiB for deltas -- */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define T_INSTRUMENTED 1
@@ -962,6 +962,52 @@ static void *do_everything(void *arg)
     return arg;
 }
 
+/* Sparse and dense deltas of all widths, on all tiers; large enough for streaming stores. */
+static void *do_deltas(void *arg)
+{
+    static const enum lmc_dtype dtypes[] = {LMC_U8, LMC_BF16, LMC_F32, LMC_F64};
+    static const enum t_base kinds[] = {T_FEW, T_STEPS};
+    const size_t size = (size_t)(t_brief ? 1 : 9) << 20;
+    const enum lmc_tier best = lmc_tier_current();
+    uint8_t *plain = make(size, T_GAUSS, LMC_BF16), *base = make(size, T_ZERO, LMC_U8);
+    lmc_tensor_options options;
+    size_t i, k;
+    int tier;
+    memset(&options, 0, sizeof options);
+    for (tier = 0; tier <= (int)best; tier++) /* one that is not there: the one below */
+        for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+            for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+                size_t cap, encoded, ws_size;
+                uint8_t *packed, *ws;
+                lmc_tier_limit((enum lmc_tier)tier);
+                options.dtype = dtypes[i];
+                options.prediction = base;
+                options.prediction_size = size;
+                t_fill(plain, size, T_GAUSS, dtypes[i], i);
+                t_fill_base(base, plain, size, kinds[k], T_GAUSS, dtypes[i], i);
+                cap = lmc_tensor_bound(size, &options);
+                ws_size = lmc_tensor_workspace_size(&options);
+                packed = (uint8_t *)malloc(cap);
+                ws = (uint8_t *)malloc(ws_size);
+                if (packed == NULL || ws == NULL) abort();
+                CHECK_STATUS(
+                    lmc_tensor_encode(packed, cap, &encoded, plain, size, &options, ws, ws_size),
+                    LMC_OK);
+                CHECK(encoded < size);
+                CHECK_STATUS(lmc_tensor_decode(plain, size, packed, encoded, &options, ws, ws_size),
+                             LMC_OK);
+                CHECK_STATUS(lmc_tensor_decode(base, size, packed, encoded, &options, ws, ws_size),
+                             LMC_OK);
+                CHECK(memcmp(plain, base, size) == 0);
+                free(packed);
+                free(ws);
+            }
+    lmc_tier_limit(best);
+    free(plain);
+    free(base);
+    return arg;
+}
+
 /* How much stack the work uses, in a thread with a painted stack. */
 static size_t stack_depth(void *(*work)(void *))
 {
@@ -985,13 +1031,15 @@ static size_t stack_depth(void *(*work)(void *))
 
 static void test_stack(void)
 {
-    size_t base, all;
+    size_t base, all, deltas;
     everything(&stack_model, 3000);
     base = stack_depth(do_nothing);
     all = stack_depth(do_everything);
-    t_note("stack: %lu bytes, of which %lu are the thread's own", (unsigned long)all,
-           (unsigned long)base);
+    deltas = stack_depth(do_deltas);
+    t_note("stack: %lu bytes, with deltas %lu, of which %lu are the thread's own",
+           (unsigned long)all, (unsigned long)deltas, (unsigned long)base);
     CHECK(all > base && all - base < 32768);
+    CHECK(deltas > all && deltas - base < 65536);
     free(stack_out.data);
     t_free_model(&stack_model);
 }
@@ -1272,6 +1320,29 @@ static void test_large_requests(void)
     }
 }
 
+/* A file "f" of one tensor "t", behind `front` bytes of no tensor. */
+typedef struct t_one {
+    uint64_t shape;
+    lmc_tensor tensor;
+    lmc_file file;
+} t_one;
+
+static void describe_one(t_one *one, const char *dtype, size_t width, size_t front, size_t size)
+{
+    memset(one, 0, sizeof *one);
+    one->shape = (size - front) / width;
+    one->tensor.name = "t";
+    one->tensor.dtype = dtype;
+    one->tensor.rank = 1;
+    one->tensor.shape = &one->shape;
+    one->tensor.offset = front;
+    one->tensor.size = size - front;
+    one->file.path = "f";
+    one->file.size = size;
+    one->file.n_tensors = 1;
+    one->file.tensors = &one->tensor;
+}
+
 /* A block that a read cuts is copied in front of the next read, if at most 512 KiB; else it waits
  * elsewhere. Streams give the same file as one call with all bytes, for all rests: none, a byte
  * less than 512 KiB, 512 KiB, a byte more; also if another stream follows. */
@@ -1295,22 +1366,9 @@ static void test_rests_of_streams(void)
                 lmc_writer_options options = LMC_DEFAULTS;
                 t_memory in;
                 lmc_writer *writer = NULL;
-                lmc_tensor tensor;
-                lmc_file file;
-                const uint64_t shape = size - fronts[k];
+                t_one one;
                 const lmc_stream stream = {t_read, &in};
-                memset(&tensor, 0, sizeof tensor);
-                memset(&file, 0, sizeof file);
-                tensor.name = "t";
-                tensor.dtype = "U8";
-                tensor.rank = 1;
-                tensor.shape = &shape;
-                tensor.offset = fronts[k];
-                tensor.size = shape;
-                file.path = "f";
-                file.size = size;
-                file.n_tensors = 1;
-                file.tensors = &tensor;
+                describe_one(&one, "U8", 1, fronts[k], size);
                 options.log2_block = log2_blocks[i];
                 if (how % 2 == 0 && how) options.parallel = &parallel;
                 memset(&in, 0, sizeof in);
@@ -1320,7 +1378,7 @@ static void test_rests_of_streams(void)
                 t_note("rests of streams, blocks of 2^%u, %u bytes in front, way %u",
                        log2_blocks[i], (unsigned)fronts[k], how);
                 if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) break;
-                CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+                CHECK_STATUS(lmc_writer_begin_file(writer, &one.file, LMC_AUTO), LMC_OK);
                 if (how == 0) CHECK_STATUS(lmc_writer_write(writer, data, size), LMC_OK);
                 else CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
                 if (how > 2) {
@@ -1354,37 +1412,24 @@ static void test_count_written(void)
             lmc_memory out, in;
             lmc_sink sink = lmc_memory_sink(&out);
             lmc_stream stream = lmc_memory_stream(&in);
-            /* blocks end at any place of a read */
-            const uint64_t shape = (size - 1000) / 4;
             lmc_writer *writer = NULL;
             lmc_writer_info info;
             lmc_reader *reader = NULL;
             lmc_source source;
-            lmc_tensor tensor;
-            lmc_file file;
+            t_one one;
             size_t at;
             memset(&options, 0, sizeof options);
             memset(&out, 0, sizeof out);
             memset(&in, 0, sizeof in);
-            memset(&file, 0, sizeof file);
-            memset(&tensor, 0, sizeof tensor);
-            tensor.name = "t";
-            tensor.dtype = "F32";
-            tensor.rank = 1;
-            tensor.shape = &shape;
-            tensor.offset = 1000;
-            tensor.size = size - 1000;
-            file.path = "f";
-            file.size = size;
-            file.n_tensors = 1;
-            file.tensors = &tensor;
+            /* blocks end at any place of a read */
+            describe_one(&one, "F32", 4, 1000, size);
             if (threads) options.parallel = &parallel;
             t_note("count written, %s, %s", by_stream ? "by stream" : "by pieces",
                    threads ? "threads" : "serial");
             CHECK_STATUS(lmc_writer_get_info(NULL, &info), LMC_ERR_ARGUMENT);
             if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) return;
             CHECK(t_written(writer) == out.size && out.size == LMC_FILE_HEADER_SIZE);
-            CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_F32), LMC_OK);
+            CHECK_STATUS(lmc_writer_begin_file(writer, &one.file, LMC_F32), LMC_OK);
             for (at = 0; at < size && !by_stream; at += piece) {
                 CHECK_STATUS(
                     lmc_writer_write(writer, data + at, size - at < piece ? size - at : piece),

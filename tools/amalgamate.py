@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Makes lmc.h, the one file that users include, and the headers of include/ from src/.
+"""Joins src/ to lmc.h, the one file that users include, and to the headers of include/.
 
   tools/amalgamate.py           writes them
   tools/amalgamate.py --check   fails if one of them is not what src/ makes
   tools/amalgamate.py --cut FILE NAME...
-                                writes lmc.h to FILE, without the text that the macros NAME leave
-                                out
+                                writes lmc.h to FILE, without the parts that are left out if the
+                                macros NAME are defined
 
-src/lmc.h.in is the frame. The first #include "FILE" of each file below src/ is replaced by the
-file, so every file comes after the files that it includes. If the frame includes a file within an
-#if (LMC_NO_SNAPSHOT), the files that this one includes must come before the #if: otherwise they
-would be pulled into it. Files keep their text, without #include "..." lines and #pragma once.
-@CONTENTS@ becomes the list of the files, layer by layer, and @VERSION@ the version in src/api.h.
+src/lmc.h.in is the frame. Each #include "FILE" of a file below src/ is replaced by that file, once,
+at its first occurrence, so that every file comes after the files that it includes. If the frame
+includes a file within a separate #if (LMC_NO_SNAPSHOT), all files that this file includes must come
+before the #if: otherwise they would be within it. Files keep their text, except their #include
+"..." lines and #pragma once. @CONTENTS@ becomes the list of the files, layer by layer, and
+@VERSION@ that of src/api.h.
 
-Neighbours with the same #if are put into one #if.
+Adjacent parts with the same #if are joined under one #if.
 
-src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of headers that come after lmc.h.
-In these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Headers with less than
-lmc.h have only a head, and @CUT NAME...@, which becomes the rest of lmc.h without the text that
-these macros leave out.
+src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in are frames of headers that are included after
+lmc.h. In these, "@TEXT FILE@" becomes the lines of that file, each as a literal. Headers that are
+parts of lmc.h have frames with only a head, and @CUT NAME...@, which becomes the rest of lmc.h,
+without the parts that are left out if these macros are defined.
 """
 import os
 import re
@@ -43,7 +44,7 @@ def expand(name, done):
         depth += line.startswith("#if") - line.startswith("#endif")
         if not include or include[1] == "lmc.h":
             own.append(line)
-        elif name.endswith(".in"):  # the frame's own lines keep their place
+        elif name.endswith(".in"):  # the frame's own lines keep their places
             n_done = len(done)
             own += expand(include[1], done)
             pulled = [f for f in done[n_done:] if f != include[1]]
@@ -86,7 +87,7 @@ CONDITION = re.compile(r"#(ifdef|ifndef|if|elif|else|endif)\b(.*)")
 
 
 def evaluate(match, defined):
-    """True or False if the condition of an #if, #ifdef, #ifndef or #elif follows from `defined`;
+    """True or False if `defined` decides the condition of an #if, #ifdef, #ifndef or #elif;
     else None."""
     if match[1] in ("ifdef", "ifndef"):
         return (match[1] == "ifdef") if match[2].split()[0] in defined else None
@@ -101,11 +102,11 @@ def evaluate(match, defined):
 
 
 def cut(text, defined):
-    """The text without what a preprocessor leaves out if the names of `defined` are macros.
-    Conditions of other names stay. Also removes files of which only comments are left, and the
-    lines that explain these macros."""
+    """The text without the parts that a preprocessor leaves out if the names of `defined` are
+    macros. Conditions on other names stay. Files of which only comments remain are removed, and so
+    are the lines that explain these macros."""
     out, lines = [], iter(text.split("\n"))
-    # for each #if around: is the text here kept, was a part surely kept, does its #endif stay
+    # each enclosing #if: is this part kept, was an earlier part certainly kept, does #endif stay
     stack = []
     for line in lines:
         whole = [line]
@@ -117,7 +118,7 @@ def cut(text, defined):
             if not stack.pop()[2]:
                 continue
         elif word in ("else", "elif") and not stack[-1][2]:
-            # all parts so far were surely left out or kept
+            # all parts so far were certainly left out or certainly kept
             value = not stack[-1][1] and (word == "else" or evaluate(match, defined))
             stack[-1] = [value is not False, value is True or stack[-1][1], value is None]
             if value is not None:
@@ -129,7 +130,7 @@ def cut(text, defined):
             if value is not None:
                 continue
         if all(kept for kept, _, _ in stack):
-            for name in defined:  # a || b is b if a is known to be false
+            for name in defined:  # a || b is b if a is false
                 whole[0] = re.sub(r"!defined\(%s\) \|\| " % name, "", whole[0])
                 match = match and CONDITION.match(whole[0])
             if match and set(defined) & set(re.findall(r"\w+", match[2].split("/*")[0])):
@@ -143,9 +144,9 @@ def cut(text, defined):
 
 
 def join_conditions(text):
-    """Removes each #endif and the same #if after it if only comments are between them."""
+    """The text without each #endif and following same #if that have only comments between them."""
     lines, ends, drop, is_comment = text.split("\n"), [], set(), False
-    last = None  # last line of code, if an #endif: its number, and the condition that it ends
+    last = None  # if the last line of code is an #endif: its number, and the condition that it ends
     for number, line in enumerate(lines):
         if is_comment or line.startswith("/*") or not line:
             is_comment = (is_comment or line.startswith("/*")) and "*/" not in line
@@ -162,7 +163,7 @@ def join_conditions(text):
 
 
 def quote(text):
-    """The lines of a text as literals of C, one each."""
+    """The lines of a text, each as a literal of C."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("??", "?\\?")
     return "\n".join('    "%s\\n",' % line for line in escaped.rstrip("\n").split("\n"))
 
@@ -174,8 +175,8 @@ def finish(text):
 
 
 def join(frame, done):
-    """A header, before placeholders are replaced. done: files to leave out; its own files are
-    added."""
+    """A header, before finish(). done: the files that it must not contain; the files that it
+    contains are added."""
     return re.sub(r"\n{3,}", "\n\n", join_conditions("\n".join(expand(frame, done))))
 
 
@@ -196,8 +197,8 @@ def amalgamate():
 
 
 def write(path, text):
-    """Writes a file; if it is right already, only touches it, so that make takes it for new. A
-    compiler that runs meanwhile sees the old file or the new one."""
+    """If the file has this text already, only its time is set, so that make takes it as new. A
+    compiler that runs at the same time sees the old file or the new one."""
     if os.path.exists(path):
         with open(path, encoding="ascii") as f:
             if f.read() == text:

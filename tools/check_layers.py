@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the layers of src/: each file includes only files of lower layers, or earlier ones of its
-own layer, and compiles alone. The order within a layer is the order in which src/lmc.h.in names the
-files. What src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in name stands behind all of that,
-layer by layer.
+"""Checks the layers of src/: each file includes only files of lower layers, or earlier files of its
+own layer, and compiles alone. The order within a layer is the order of the files in src/lmc.h.in.
+The files of src/lmc_salvage.h.in, lmc_extra.h.in and lmc_cuda.h.in come after all these, layer by
+layer.
 
   tools/check_layers.py [COMPILER]      default: cc
 """
@@ -17,7 +17,7 @@ SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 
 LAYERS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot", "gpu"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
 BEHIND = ["lmc_salvage.h.in", "lmc_extra.h.in", "lmc_cuda.h.in"]  # lmc.h
-OBJECTS = "objects"  # compiled by a developer's build (make dev); no part of lmc.h
+OBJECTS = "objects"  # compiled by a developer's build (make dev), not a part of lmc.h
 
 
 def read(name):
@@ -30,10 +30,10 @@ def named(frame):
 
 
 def find_conditions():
-    """For each file: the #if lines of its frame around it."""
+    """For each file: the lines #if... of its frame that it stands in."""
     conditions = {}
     for frame in ["lmc.h.in"] + BEHIND:
-        # these give an #error if LMC_NO_SNAPSHOT is defined
+        # these are refused where LMC_NO_SNAPSHOT is defined
         refused = frame in ("lmc_salvage.h.in", "lmc_cuda.h.in")
         stack = ["#ifndef LMC_NO_SNAPSHOT"] if refused else []
         for line in read(frame).split("\n"):
@@ -70,8 +70,8 @@ def check_layers(order):
 
 
 def compile_alone(compiler, name):
-    # files that define no kernels have the same text without vectors, which compiles ten times
-    # faster
+    # whoever does not define kernels sees the same text without vectors, which is compiled in a
+    # tenth of the time
     simd = [] if name.startswith("kernels/") else ["-DLMC_NO_SIMD"]
     command = [compiler, "-std=c99", "-w", "-fsyntax-only", *simd, "-I", SRC,
                "-include", os.path.join(SRC, name), "-x", "c", os.devnull]

@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""Checks the rules of CONTRIBUTING.md for cli/. Its directories are layers ("rooms"), which include
-only themselves and layers below them. No verb includes or calls another one, except series. No
-private name of lmc.h is used. A source file includes its own header first. Below all of them is
-formats/, which includes only itself, lmc.h and the C library: no I/O, nothing of POSIX.
+"""Checks the rules of CONTRIBUTING.md for the command: a layer includes only files of itself and of
+lower layers, only the verb series includes or calls other verbs, no file uses private names of
+lmc.h, and a source file includes its own header first. Below all layers is formats/, which includes
+only itself and the C library: no I/O, nothing of POSIX.
 
-    tools/check_layers_cli.py [DIRECTORY]     (default: cli/; formats/ lies beside it)
+    tools/check_layers_cli.py [DIRECTORY]     (default: cli/, beside which formats/ is)
 """
 
 import os
 import re
 import sys
 
-ROOMS = ["sys", "format", "input", "choose", "job", "verb", ""]  # "": cli/ itself
+LAYERS = ["sys", "format", "input", "choose", "job", "verb", ""]  # "": cli/ itself
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CLI = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.path.join(TOP, "cli"))
 FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 
 
 def family(path):
-    """The verb of a file in verb/: series for series_prune.c."""
+    """The verb that a file of verb/ belongs to: series_prune.c to series."""
     return re.split(r"[_.]", os.path.basename(path))[0]
 
 
 def functions(text):
-    """Names of the functions that are defined here and not static."""
+    """The names of the functions that are defined in this text and are not static."""
     return re.findall(r"^(?!static)\w[^\n;(]*?\b(\w+)\([^;{]*\)\n\{", text, re.M)
 
 
@@ -50,14 +50,14 @@ def private_names(text):
 
 
 def faults(path, text):
-    room = os.path.dirname(path)
+    layer = os.path.dirname(path)
     includes = re.findall(r'^#include "(.*)"', text, re.M)
     own = os.path.splitext(os.path.basename(path))[0] + ".h"
-    has_own = path.endswith(".c") and os.path.exists(os.path.join(CLI, room, own))
+    has_own = path.endswith(".c") and os.path.exists(os.path.join(CLI, layer, own))
     if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
-        target = os.path.normpath(os.path.join(room, include))
+        target = os.path.normpath(os.path.join(layer, include))
         if target in HEADERS:
             continue
         if not os.path.exists(os.path.join(CLI, target)):
@@ -66,25 +66,25 @@ def faults(path, text):
         other = os.path.dirname(target)
         if other == os.path.join("..", "formats"):
             continue
-        if other not in ROOMS:
+        if other not in LAYERS:
             yield "includes %s, which is neither in cli/ nor in formats/" % include
             continue
-        if ROOMS.index(other) > ROOMS.index(room):
-            yield "includes %s, of a higher room" % include
-        if room == other == "verb" and family(path) not in (family(target), "series"):
+        if LAYERS.index(other) > LAYERS.index(layer):
+            yield "includes %s, of a higher layer" % include
+        if layer == other == "verb" and family(path) not in (family(target), "series"):
             if family(target) != "verbs":
                 yield "includes %s, of another verb" % include
-    if room == "verb" and path.endswith(".c") and family(path) != "series":
+    if layer == "verb" and path.endswith(".c") and family(path) != "series":
         for name, other in functions_of_verbs().items():
             if other != family(path) and re.search(r"\b%s\(" % name, text):
                 yield "calls %s, of another verb" % name
     yield from private_names(text)
 
 
-# Headers of the C library, without files and processes.
+# Headers of the C library, except those for files and processes.
 PLAIN_HEADERS = """assert ctype errno float limits locale math stdarg stddef stdint stdio stdlib
 string"""
-# Forbidden names: of stdio.h, formats/ may only use functions that write to strings.
+# stdio.h is only for functions that write to strings.
 INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?printf|puts)\b(?!,)"
 
 
@@ -98,10 +98,10 @@ def faults_of_format(path, text):
         if include not in LIBRARY and not os.path.exists(os.path.join(FORMATS, include)):
             yield "includes %s, which is neither of the library nor in formats/" % include
         if "/" in include and include not in LIBRARY:
-            yield "includes %s, of another room" % include
+            yield "includes %s, of another folder" % include
     for header in re.findall(r"^#include <(.*)>", text, re.M):
         if header not in ["%s.h" % name for name in PLAIN_HEADERS.split()]:
-            yield "includes <%s>: what is here is of bytes and texts in memory" % header
+            yield "includes <%s>: formats/ works only on bytes and texts in memory" % header
     for name in sorted(set(re.findall(INPUT_OUTPUT, text))):
         yield "names %s: no I/O" % name
     yield from private_names(text)

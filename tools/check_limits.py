@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Checks that tests/limits.txt lists every array of a fixed size and every limit of the command,
-with the tests that reach and exceed it, or with the reason why nothing can.
+with the tests that reach it and exceed it, or with the reason why no input can.
 
-Fails if one is missing in the list, or if the list has names that the code or the tests lack.
+Fails if one is missing there, or if the list has names that are not in the code or the tests.
 
-An array is a declaration NAME[EXPRESSION] in cli/ or formats/, but no parameter and no constant
-table. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM in its name; others may be
-listed, too.
+An array is a declaration NAME[EXPRESSION] in cli/ or formats/ outside of a list of parameters,
+except constant tables. A limit is a macro or an enumerator with MAX, MOST, LIMIT or ROOM in its
+name; the list may have others, too.
 """
 import ast
 import glob
@@ -24,14 +24,14 @@ COMMENT, TEXT = r"/\*.*?\*/", r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 
 
 def strip(text):
-    """The text without comments, contents of string literals, and lines of the preprocessor."""
+    """The text without comments, contents of literals, and lines of the preprocessor."""
     text = re.sub(COMMENT + "|" + TEXT, lambda m: " " if m[0][0] == "/" else m[0][0] * 2, text,
                   flags=re.S)
     return re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", text, flags=re.M)
 
 
 def declarators(statement):
-    """The parts between commas outside of brackets, each up to its '='."""
+    """The parts between those commas that are outside of brackets, each up to its '='."""
     depth, start = 0, 0
     for i, c in enumerate(statement + ","):
         depth += (c in "([") - (c in ")]")
@@ -41,7 +41,7 @@ def declarators(statement):
 
 
 def statements(code):
-    """(character before, statement, character after) of each; the characters are ; { or }"""
+    """Each with the character before it and after it, which is one of ; { }"""
     depth, start = 0, 0
     for i, c in enumerate(code):
         depth += (c == "(") - (c == ")")
@@ -58,7 +58,7 @@ def arrays(text):
             continue
         if statement.startswith(("return", "typedef", "goto", "else")):
             continue
-        if declared or (before == "}" and "=" not in statement):  # of a nameless struct
+        if declared or (before == "}" and "=" not in statement):  # after a struct without a name
             for part in declarators(statement[declared.end() if declared else 0:]):
                 found = re.fullmatch(r"(?:\*|const|\s)*(\w+) ?((?:\[[^\[\]]+\])+)", part)
                 if found:

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Fails if a page (*.md) links to a file or heading of the repository that does not exist, or names
-a file such as `src/api.h` that does not exist. Also fails if code or a page cites a rule of the
-format, such as R4-8, that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
+a file that does not exist (`src/api.h`, for example); or if code or a page cites a rule of the
+format (R4-8, for example) that spec/lmc-format.md does not have. SPDX-License-Identifier: MIT"""
 import glob, os, re, sys
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
-# NAME stands for any name
+# NAME: any name
 NAMED = re.compile(r"`((?:src|cli|tests|tools|spec|bench|fuzz|examples|docs)/[\w./*-]+)`")
 
 
 def files(*suffixes):
-    """Files of the tree (which may be no clone), without build directories."""
+    """The files of the tree, which need not be a clone, except those that were built."""
     for at, below, names in os.walk(TOP):
         below[:] = [d for d in below if re.match(r"(?!build$|dist$)\w|\.github$", d)]
         for name in names:

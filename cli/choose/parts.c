@@ -211,8 +211,8 @@ static const uint32_t *byte_numbers(void)
 }
 
 /* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or the error of reading. A
- * place is no anchor if its hash has zero bits like the hash before it: else every place in a run
- * of equal bytes might be one. */
+ * place is no anchor if the hash STEP bytes before it has such zero bits, too: else every place in
+ * a run of equal bytes might be one. */
 static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
                                     void (*found)(void *user, uint32_t hash, uint64_t place),
                                     void *user)

@@ -46,8 +46,7 @@ void put_json_bytes(struct json_writer *w, const char *key, const char *text, si
 /* Writes text as `key` and, if it is no UTF-8, its bytes in hexadecimal as `key`_hex. */
 void put_json_text(struct json_writer *w, const char *key, const char *text);
 
-/* Above 2^63 - 1 (in shapes of empty tensors), as a string: jansson has no such integers.
- */
+/* Above 2^63 - 1 (in shapes of empty tensors), as a string: jansson has no such integers. */
 void put_json_number(struct json_writer *w, const char *key, uint64_t value);
 
 /* Writes a list of numbers. */

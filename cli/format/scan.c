@@ -112,8 +112,7 @@ unsigned widen_width(enum lmc_dtype dtype)
     return is_byte ? 1 : dtype == LMC_BF16 || dtype == LMC_F16 ? 2 : 0;
 }
 
-/* The highest exponent means infinity or NaN; in F8_E4M3 only the highest mantissa is NaN.
- */
+/* The highest exponent means infinity or NaN; in F8_E4M3 only the highest mantissa is NaN. */
 static uint32_t widen_bits(const struct scan_format *f, unsigned mantissa_bits, uint32_t bits)
 {
     const int has_infinity = f->dtype != LMC_F8_E4M3;

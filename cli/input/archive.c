@@ -161,7 +161,7 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
     uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_index = 0; /* what is damaged: is_index: the index, else the header */
+    int is_delta, is_index = 0; /* the index is damaged, not the header */
     if (status == LMC_OK) return CODE_OK;
     if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)
         is_index = read_at(a->fd, a->start, header, sizeof header) == 0 &&

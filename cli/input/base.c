@@ -122,7 +122,7 @@ int list_base(struct listing *l, const char *name, const struct options *o)
     struct stat st;
     memset(l, 0, sizeof *l);
     if (stat(name, &st) != 0)
-        return fail(CODE_BASE, name, "the base cannot be looked at: %s", strerror(errno));
+        return fail(CODE_BASE, name, "the base cannot be accessed: %s", strerror(errno));
     if (S_ISDIR(st.st_mode)) return list_sources(l, name, 0, o);
     add_entry(l, "", 0)->size = (uint64_t)st.st_size;
     return CODE_OK;

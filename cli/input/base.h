@@ -29,11 +29,11 @@
  *   rebase: the new base does not need the file    prepare_onto                   4
  *   series: it is in the series                    check_chain_of                 4
  *   salvage: none was given                        conclude                       4
- *   apply: each delta's base is before it               check_order                    4
+ *   apply: each delta's base is before it          check_order                    4
  *   apply: the target is a base of one of them     find_next                      4
  *   apply: the same paths, kinds, sizes            check_layout                   4
  *   apply: the bytes of each block                 rewrite_target                 4
- *   apply: the target does not change             apply_all                      4
+ *   apply: the target does not change              apply_all                      4
  */
 #pragma once
 

@@ -43,7 +43,7 @@ static void look_at_places(struct bases *all, const char *name)
     free(beside);
 }
 
-/* The delta's name if it is the path of the delta's file, else NULL. The base may lie beside it. */
+/* The delta's name if it is the path of the delta's file, else NULL. The base may be beside it. */
 static const char *path_of_delta(const struct archive *delta)
 {
     struct stat st;
@@ -270,9 +270,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
     size_t n;
     const struct place_entry *e = find_places(p, wanted, &n);
-    for (; n > 0; n--, e++)
-        if (!needs_its_like(e)) return e;
-    return NULL;
+    return e && !needs_its_like(e) ? e : NULL; /* a base with less depth would be first */
 }
 
 /* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
@@ -423,7 +421,7 @@ void say_unused_bases(int all_must_be, const struct options *o)
     for (const struct base *b = o->bases->found; b; b = b->next_found)
         if (b->is_used) taken = b->name; /* the last of the list was found first */
     if (n_unused && n_used == 0 && taken && !all_must_be)
-        say(NULL, "not the base that is needed: %s; %.250s was found and taken", list, taken);
+        say(NULL, "not the base that is needed: %s; %.250s was found and is used", list, taken);
     else if (n_unused && (all_must_be || n_used == 0))
         say(NULL, "bases that are not needed: %s%s", list,
             all_must_be ? "; the first one is taken, with the bases that it needs itself" : "");

@@ -24,7 +24,7 @@ struct links {
     size_t n, room;
 };
 
-/* Sorted by path. */
+/* Adds a link. To be called in the order of the paths. */
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target);
 
 /* The bytes of the entry; to be freed. */

@@ -1,5 +1,5 @@
-/* options.h - the options of the command line, in one struct for all verbs SPDX-License-Identifier:
- * MIT
+/* options.h - the options of the command line, in one struct for all verbs
+ * SPDX-License-Identifier: MIT
  */
 #pragma once
 

@@ -18,7 +18,7 @@ struct place_entry {
     int is_given;      /* an argument; else it is in one of the directories */
     uint32_t depth;    /* among all entries, see measure_depths() */
     size_t number;     /* of the argument; else in the order of adding */
-    struct base *base; /* for the user of this list, if not given; NULL at first */
+    struct base *base; /* made from it, if it is not given and is used; else NULL */
 };
 
 /* Sorted by fingerprint, then depth, then given ones first, then number. */

@@ -1,4 +1,5 @@
-/* source.h - a file or pipe that is read from front to back SPDX-License-Identifier: MIT
+/* source.h - a file or pipe that is read from front to back
+ * SPDX-License-Identifier: MIT
  *
  *     open_source -> identify_source -> read_stream ... -> close_source
  *

@@ -36,7 +36,7 @@ int check_finished(const char *path, enum exit_code code)
         side = name_journal(full);
         if (lstat(side, &st) == 0)
             result = fail(code, path,
-                          "is left half applied, or lmc apply is at work: finish that first; if "
+                          "is left half applied, or lmc apply is running: finish that first; if "
                           "the file was replaced since then, remove %.300s",
                           side);
         free(side);
@@ -103,7 +103,7 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
         else if (is_side_name(path))
             code = fail(
                 CODE_ERROR, root,
-                "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
+                "holds '%.300s', of an lmc apply that is running or was killed; finish that first",
                 path);
     }
     return code;
@@ -264,8 +264,9 @@ int remove_unchanged(const struct listing *l, const char *path, const struct loo
     const struct entry *stopped_at = NULL;
     int code = check_unchanged(path, look, snapshot), error;
     if (code == CODE_OK && l && l->n_others)
-        code = fail(CODE_ERROR, path, "holds '%.300s', which a snapshot cannot, and is not removed",
-                    l->others[0]);
+        code =
+            fail(CODE_ERROR, path,
+                 "holds '%.300s', which a snapshot cannot hold, and is not removed", l->others[0]);
     if (code != CODE_OK) return code;
     say_lost(l, path, snapshot, o);
     error = l ? remove_listed(l, path, &stopped_at) : unlink(path) == 0 ? 0 : errno;

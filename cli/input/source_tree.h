@@ -1,5 +1,5 @@
-/* source_tree.h - directories that are compressed: what is in them, and what a snapshot does not
- * keep SPDX-License-Identifier: MIT
+/* source_tree.h - directories to compress: what is in them, and what snapshots do not keep
+ * SPDX-License-Identifier: MIT
  */
 #pragma once
 

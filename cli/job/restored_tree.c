@@ -32,8 +32,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
      * stays in the old one */
     if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
-                    "exists already, and no directory is replaced whose path ends so; name another "
-                    "one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
+                    "exists already, and is not replaced if its path ends with '/', '.' or '..'; "
+                    "name another one with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
                     t->target, is_dash(input) ? "FILE" : input);
     if (!force)
         return fail(CODE_ERROR, t->target,

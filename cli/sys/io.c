@@ -41,7 +41,7 @@ int read_full(int fd, void *data, size_t size, size_t *got)
     return error;
 }
 
-int write_full(int fd, const void *data, size_t size)
+static int write_full(int fd, const void *data, size_t size)
 {
     size_t done = 0;
     while (done < size) {

@@ -1,4 +1,5 @@
-/* io.h - reading from and writing to descriptors SPDX-License-Identifier: MIT
+/* io.h - reading from and writing to descriptors
+ * SPDX-License-Identifier: MIT
  *
  * All functions return 0 or errno, and report nothing. They repeat interrupted calls, and wait for
  * non-blocking descriptors.
@@ -12,9 +13,6 @@ int read_some(int fd, void *data, size_t size, size_t *got);
 
 /* Reads all `size` bytes, except at the end. */
 int read_full(int fd, void *data, size_t size, size_t *got);
-
-/* All of size. */
-int write_full(int fd, const void *data, size_t size);
 
 /* Writes bytes one after another. A new file is written in windows, which begin and end at
  * multiples of their size: the system keeps such writes in large pages, which is faster. Zeros

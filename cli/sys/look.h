@@ -17,6 +17,6 @@ struct look {
 struct look look_at(const char *path);
 
 /* Checks that the source has not changed since `before`, when it was not read yet, and that no
- * program has it open for writing. The last check before removing it. snapshot: for messages.
+ * program has it open for writing. The last check before removal. snapshot: for messages.
  */
 int check_unchanged(const char *path, const struct look *before, const char *snapshot);

@@ -86,8 +86,6 @@ static int go_to(struct made *m, const char *name, size_t number, int is_known)
     return 0;
 }
 
-static int go_up(struct made *m) { return go_to(m, "..", m->list[m->at].parent, 1); }
-
 /* Whether the umask would lock us out of new directories: then they get their mode at the end. */
 static int needs_mode(void) { return mask_mode(0700) != 0700; }
 
@@ -117,7 +115,7 @@ int go_to_made(struct made *m, size_t target)
     while (m->list[up].depth > m->list[m->at].depth) up = m->list[up].parent;
     while (!error && m->at != up) {
         if (m->list[up].depth == m->list[m->at].depth) up = m->list[up].parent;
-        error = go_up(m);
+        error = go_to(m, "..", m->list[m->at].parent, 1);
     }
     for (size_t i = target; i != up; i = m->list[i].parent) m->way[n++] = i;
     while (!error && n > 0) error = go_down(m, m->way[--n]);

@@ -42,7 +42,7 @@ char *directory_of(const char *path)
     return copy_string(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-int compare_names(const char *a, const char *b)
+static int compare_names(const char *a, const char *b)
 {
     const char *x = a, *y = b;
     while (*x && *y) {

@@ -106,10 +106,8 @@ int is_digit(char c);
 /* The directory that path is in; "." if path has no slash. To be freed. */
 char *directory_of(const char *path);
 
-/* Order by which numbers are compared as numbers: step_9 before step_10. */
-int compare_names(const char *a, const char *b);
-
-/* The same for qsort(), of structs that begin with a name. */
+/* Order by which numbers are compared as numbers, step_9 before step_10: for qsort(), of structs
+ * that begin with a name. */
 int compare_numbered(const void *a, const void *b);
 
 /* Order by components: what is below a directory directly follows it. */

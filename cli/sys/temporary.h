@@ -44,8 +44,7 @@ int open_unnamed(const char *path, int *fd);
 /* Gives it a name that does not exist yet. 0 or errno. */
 int link_unnamed(int fd, const char *path);
 
-/* Creates and registers a temporary file beside path, open as *fd, or a directory (fd NULL).
- */
+/* Creates and registers a temporary file beside path, open as *fd, or a directory (fd NULL). */
 int create_temporary(const char *path, int *fd, const char **name);
 
 /* Reports temporary files and directories beside path that belong to no process any more, as kill

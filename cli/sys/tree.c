@@ -158,7 +158,7 @@ static int list_directory(struct lister *t, const char *path)
     int code;
     if (t->mode == LINKS_FOLLOW && stat(full, &st) == 0) {
         if (is_above(t, &st)) {
-            code = fail(CODE_ERROR, full, "is a link to a directory that it lies in");
+            code = fail(CODE_ERROR, full, "is a link to a directory that it is in");
             free(full);
             return code;
         }

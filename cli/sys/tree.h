@@ -17,7 +17,7 @@ struct entry {
     char *path; /* below the root; "" is the root itself */
     int is_directory;
     char *link;      /* the text of a symbolic link; NULL: no link */
-    int is_file;     /* or a link that leads to a regular file */
+    int is_file;     /* a link that leads to a regular file */
     int is_followed; /* a link to a file outside of the tree, taken as that file */
     uint64_t size;   /* of a file, or of what a link leads to */
 };

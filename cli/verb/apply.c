@@ -298,9 +298,9 @@ static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *
 static int fail_half(const struct apply *a, const struct journal *j, const char *delta)
 {
     return fail(CODE_BASE, a->name,
-                "is not the base that %s needs, which showed only after %llu bytes; up to there it "
-                "is changed already. Replace it by a good copy, of before or after this delta, and "
-                "apply again; %s remembers how far it got",
+                "is not the base that %s needs, which was found only after %llu bytes, which are "
+                "changed already. Replace it by a good copy from before or after this delta, and "
+                "apply again; %s has stored how far it got",
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
@@ -443,7 +443,7 @@ static void say_done(const struct apply *a, size_t n)
                 a->deltas[i].name, (unsigned long long)a->n_links,
                 a->n_links == 1 ? " was" : "s were");
         else if (i + 1 == n) say(a->name, "holds what %s restores already", a->deltas[i].name);
-        else say(a->name, "is past %s already", a->deltas[i].name);
+        else say(a->name, "has been through %s already", a->deltas[i].name);
 }
 
 static int apply_all(struct apply *a)

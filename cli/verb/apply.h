@@ -74,7 +74,7 @@ struct place {
     void *user;
     int may_write;
     int is_strict;  /* never writes through links, nor to a file with other names */
-    int fd;         /* -1 */
+    int fd;         /* of the open file; -1: none */
     size_t number;  /* of the file that is open */
     int is_written; /* to the open file, and not synced since */
 };
@@ -112,7 +112,7 @@ struct journal {
     struct patches pending; /* not yet written to the target */
     int is_recorded;        /* `pending` is in slot `number` */
     int is_found;           /* the side file is from an earlier run; nothing was written since */
-    uint64_t n_handed;      /* bytes of the snapshot that were handed over */
+    uint64_t n_handed;      /* bytes of the snapshot that the journal was given */
     uint64_t n_recorded;    /* how many of these the side file counts as done */
     uint64_t span;          /* bytes since the last slot */
     int is_touched;         /* the target was written to */

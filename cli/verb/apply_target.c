@@ -155,7 +155,6 @@ int open_target(struct apply *a)
             "is neither a file nor a directory, and a delta can be applied only to one of them");
     if (strcmp(a->path, "/") == 0)
         return fail(CODE_ERROR, a->name, "cannot be a target: its side file would be beside it");
-    a->lock = -1;
     if (lock_target(a) != CODE_OK) return CODE_ERROR;
     if (!a->is_tree && begins_as_snapshot(a->lock, &error))
         return fail(CODE_ERROR, a->name,

@@ -284,22 +284,20 @@ static int plan_cat(struct extract *e, int has_slice)
                 "with PyTorch");
         if (!resolve_flags(NULL, 0, e->view->dtype, e->view->flags))
             return fail(CODE_ERROR, e->view->name,
-                        "PyTorch marks it as conjugated or negated, which lmc does not know of "
-                        "%s; restore the file with -d, and read it with PyTorch",
+                        "PyTorch marks it as conjugated or negated, which lmc cannot undo for %s; "
+                        "restore the file with -d, and read it with PyTorch",
                         e->view->dtype);
         plan_extract(e, e->view->bits / 8);
         return CODE_OK;
     }
     if (has_slice && dtype == LMC_AUTO)
         return fail(CODE_ERROR, t->name,
-                    "has the dtype %s, of which the size of an element is not known; only all of "
-                    "it can be read",
+                    "has the dtype %s, whose element size is unknown; read it without a slice",
                     t->dtype);
     if (has_slice && bits % 8 != 0)
-        return fail(
-            CODE_ERROR, t->name,
-            "has the dtype %s, whose elements are no whole bytes; only all of it can be read",
-            t->dtype);
+        return fail(CODE_ERROR, t->name,
+                    "has the dtype %s, whose elements are no whole bytes; read it without a slice",
+                    t->dtype);
     if (has_slice) {
         plan_extract(e, bits / 8);
         return CODE_OK;
@@ -369,7 +367,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
         const lmc_tensor *const t = &list[i].tensor;
         json_t *const text = json_string(t->name);
         names[i] = t->name;
-        if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
+        if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors needs");
         else if (lmc_dtype_find(t->dtype) == LMC_AUTO || lmc_dtype_find(t->dtype) > LMC_U64)
             code = fail(CODE_ERROR, t->name,
                         "has the dtype %s, which safetensors does not have; name only the "

@@ -40,9 +40,10 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
         return worse(m->o->bases->code, m->code);
     if (more)
         return s->promised
-                   ? fail(CODE_ERROR, s->name,
-                          "goes on after the last tensor that its header tells of; save it to a "
-                          "file first, or use --opaque")
+                   ? fail(
+                         CODE_ERROR, s->name,
+                         "goes on after the last tensor in its header; save it to a file first, or "
+                         "use --opaque")
                    : fail(CODE_ERROR, s->name,
                           "grew while it was being read; try again when nobody writes to it");
     if (s->size != LMC_UNKNOWN_SIZE && s->taken != s->size)
@@ -191,10 +192,9 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
             "does "
             "not need it",
             name,
-            is_unsized
-                ? "it comes from a pipe, and only the headers of safetensors and NumPy files "
-                  "tell there what follows; save it to a file"
-                : "no tensor or file of that name and size, or none that is like it",
+            is_unsized ? "it comes from a pipe, where only the headers of safetensors and NumPy "
+                         "files tell the tensors; save it to a file"
+                       : "no tensor or file has the same name and size, or none is similar",
             snapshot ? snapshot : STANDARD_OUTPUT);
     return CODE_OK;
 }
@@ -214,8 +214,8 @@ static int look_at_members(struct members *m, int can_refer, int can_read_twice)
     can_refer = can_refer && !m->o->no_twins;
     if (choose_all(m, can_refer) && !can_read_twice)
         return fail(CODE_ERROR, NULL,
-                    "what is quantised is read twice, which standard input and pipes cannot; save "
-                    "it to a file first, or leave out --quant and --policy");
+                    "quantising reads its input twice, but standard input and pipes can be read "
+                    "only once; save it to a file first, or leave out --quant and --policy");
     return can_refer && can_read_twice ? find_twins(m) : CODE_OK;
 }
 
@@ -300,7 +300,7 @@ int compress_file(const char *path, int is_named, const struct options *o)
     if (is_side_name(path))
         return fail(
             CODE_ERROR, path,
-            "is the side file of an lmc apply that is at work or was killed; finish that first");
+            "is the side file of an lmc apply that is running or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
     if (check_output_name(o) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
@@ -391,18 +391,18 @@ int compress_directory(const char *path, const struct options *o)
     int code;
     if (o->remove_source) look = look_at(root);
     if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
-        code = fail(CODE_ERROR, root,
-                    "is a link to a directory, and --rm removes only what it is told by its own "
-                    "name; name that directory");
+        code =
+            fail(CODE_ERROR, root,
+                 "is a link to a directory, and --rm does not follow links; name that directory");
     else if (snapshot && (!o->output || goes_into_directory(o)) && (*name == '/' || is_dot(name)))
         code = fail(CODE_ERROR, path,
-                    "has no name to derive that of the output from; name it with -o");
+                    "has no name from which the output's can be made; name the output with -o");
     else code = check_finished(root, CODE_ERROR);
     if (code == CODE_OK) code = check_output_name(o);
     if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
-        code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
-                    l.others[0]);
+        code = fail(CODE_ERROR, root,
+                    "holds '%.300s', which a snapshot cannot hold; leave out --rm", l.others[0]);
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
     if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, &look, snapshot, o);
     free_listing(&l);

@@ -15,7 +15,7 @@ static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    /* parsed, it takes up to 80 times its size; it is small in the file of the tensors it is of */
+    /* parsed, it takes up to 80 times its size in memory, so it must be small beside the file */
     if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
@@ -49,7 +49,7 @@ struct shown {
     int is_narrow;
 };
 
-/* By so many columns the shape is narrower in a narrow table. */
+/* Columns that the shape has less in a narrow table. */
 #define NARROWER 9
 
 /* Prints text, in `width` columns of a wide table, and behind it the sizes. */

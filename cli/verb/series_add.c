@@ -50,19 +50,19 @@ static int check_newcomer(const char *path, const struct options *o)
     free(parent);
     free(lock);
     if (is_dash(path))
-        return fail(CODE_USAGE, NULL, "a series takes files and directories, no standard input");
+        return fail(CODE_USAGE, NULL, "a series takes files and directories, not standard input");
     if (!is_there) return fail_errno(path, errno, "cannot open it");
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, path, "is neither a file nor a directory");
     if (S_ISREG(st.st_mode) && has_suffix(path))
         return fail(CODE_ERROR, path,
-                    "is named " SUFFIX " already; restore it, and add what comes out");
+                    "is named " SUFFIX " already; restore it, and add the restored files");
     if (is_inside)
         return fail(CODE_ERROR, path,
                     "is or holds the series itself; choose another directory for that");
     if (o->remove_source && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
         return fail(CODE_ERROR, path,
-                    "is a link, and --rm removes only what it is told by its own name; name that");
+                    "is a link, and --rm does not follow links; name what it leads to");
     return CODE_OK;
 }
 

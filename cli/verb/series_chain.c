@@ -120,7 +120,7 @@ int check_entry(const struct series *s, const struct snapshot *e)
     int code = read_fingerprint(e->path, fingerprint, &size, s->o);
     if (code == CODE_OK && (!same_fingerprint(fingerprint, e->fingerprint) || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
-                    "is another snapshot than was added under this name; move it away, and bring "
+                    "is not the snapshot that was added under this name; move it away, and bring "
                     "the right one back, or 'lmc series DIR rebuild'");
     return code;
 }

@@ -40,7 +40,9 @@ static int follows_step(const char *name, const char *at)
     return 0;
 }
 
-int find_number(const char *name, uint64_t *number)
+/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
+ * the last one that follows no letter, as in bf16; else the last one. Returns 0 if none. */
+static int find_number(const char *name, uint64_t *number)
 {
     const char *found = NULL;
     int best = 0;
@@ -421,7 +423,7 @@ static int take_lock(const struct series *s, enum lock which, short type)
     int error = set_lock(s, which, F_SETLK, type);
     if (error != EAGAIN && error != EACCES) return error;
     if (s->o->verbosity > 0)
-        say(s->directory, type == F_RDLCK         ? "gc is at work here; waiting"
+        say(s->directory, type == F_RDLCK         ? "gc is running here; waiting"
                           : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
                                                   : "the series is being read; waiting");
     return set_lock(s, which, F_SETLKW, type);
@@ -502,7 +504,7 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
         return fail_errno(directory, errno, "cannot create the directory");
     if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
-        return fail(CODE_ERROR, directory, "is no directory, and a series is one");
+        return fail(CODE_ERROR, directory, "is no directory, but a series must be one");
     int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
     const int is_new = !is_there && purpose == TO_CREATE;
     if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))

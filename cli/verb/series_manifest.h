@@ -44,7 +44,7 @@ extern const char *const state_names[];
 struct snapshot {
     char *name, *path;
     char *source;    /* its name without directory; NULL: not known */
-    uint64_t number; /* in the name, see find_number() */
+    uint64_t number; /* in the name */
     int has_number;
     enum snapshot_state state;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
@@ -84,10 +84,6 @@ struct series {
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
 const char *find_fault_of_name(const char *name);
-
-/* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
- * the last one that follows no letter, as in bf16; else the last one. Returns 0 if none. */
-int find_number(const char *name, uint64_t *number);
 
 /* "DIRECTORY/NAMESUFFIX". To be freed. */
 char *path_in_series(const char *directory, const char *name, const char *suffix);

@@ -169,8 +169,8 @@ static const struct snapshot *choose_new_base(const struct series *s, const stru
     return NULL;
 }
 
-/* Replaces the old file by the new one, while readers are locked out. Both restore the same. The
- * new file gets the present time, as its size may be the same, and rsync compares only these. */
+/* Replaces the old file while readers are locked out. Both restore the same. The new file gets the
+ * present time: its size may be the same, and rsync compares only size and time. */
 static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
 {
     int error = lock_out_readers(s);
@@ -217,8 +217,8 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     return code;
 }
 
-/* Codes kept deltas whose base is not kept again, from the oldest on. All deltas find their bases
- * at any time: files are removed only after the last one is done, and no chain becomes longer. */
+/* Codes kept deltas again if their base is not kept, from the oldest on. All deltas find their
+ * bases at any time: no file is removed before the last one is done, and no chain grows. */
 static int recode_stranded(struct series *s, size_t *n_recoded)
 {
     int code = CODE_OK;

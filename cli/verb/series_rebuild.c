@@ -50,7 +50,7 @@ static int keep_list(const char *path, const char *old)
     if (!error && link(path, old) != 0 && errno != ENOENT &&
         rename(path, old) != 0) /* no hard links here */
         error = errno;
-    return error ? fail_errno(old, error, "cannot keep the list as that") : CODE_OK;
+    return error ? fail_errno(old, error, "cannot keep the old list by this name") : CODE_OK;
 }
 
 /* -- what the old list had -- */

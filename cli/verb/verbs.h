@@ -1,5 +1,5 @@
-/* verbs.h - a function for each verb of lmc, which returns the exit code SPDX-License-Identifier:
- * MIT
+/* verbs.h - a function for each verb of lmc, which returns the exit code
+ * SPDX-License-Identifier: MIT
  *
  * Verb NAME is in verb/NAME.c. It takes its arguments from o->names, its options from o. Only the
  * verbs of series call other verbs.

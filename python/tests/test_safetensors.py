@@ -241,7 +241,7 @@ def test_progress(tmp_path, tensors):
 
 @pytest.mark.parametrize("wrong", [True, 1, "bar", []])
 def test_progress_that_is_no_function(tmp_path, tensors, wrong):
-    """It was "'bool' object is not callable", at the end of the first tensor."""
+    """That is said at once, not when it is called."""
     path = tmp_path / "x.lmc"
     lmc_codec.torch.save_file(tensors, path)
     safetensors.torch.save_file(tensors, tmp_path / "x.st")
