@@ -1316,7 +1316,7 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
- * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
+ * gets its scale twice; if the two scales of a hostile file differ, the last scale counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)

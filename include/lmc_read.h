@@ -7881,9 +7881,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
- * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
- * or in no tensor:
+ * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
+ * anyway, and the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and
+ * in one leaf or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
@@ -9236,8 +9236,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
- * only a snapshot of one file may have an empty path. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file. Only a
+ * snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -9444,8 +9444,8 @@ LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *f
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
- * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers. This matters: a
+ * segment may be one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
@@ -10037,7 +10037,7 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
  * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
- * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Where a base is refused. Each check needs the checks before it:
@@ -10280,7 +10280,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
  * must have passed). A segment without a base is predicted by zeros. Predictions that are
- * neighbours are read with one call: those of small tensors mostly are. */
+ * neighbours, mostly of small tensors, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10363,9 +10363,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used window. *follows: bytes that the window had
- * up to start. */
+/* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
+ * does not displace the others; else the least recently used window. *follows: bytes that the
+ * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -10429,8 +10429,8 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
- * from the index.
+ * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -10549,7 +10549,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
- * in them, the bytes up to the last of these ends are written now. */
+ * in this wave, the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -11686,7 +11686,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run for intact files. If the whole run is wanted, and is not too large, one request
- * reads its encoded bytes, in which the headers tell where its blocks are. */
+ * reads its encoded bytes. The headers in them tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {

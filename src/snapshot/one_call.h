@@ -39,8 +39,8 @@ LMC_API size_t lmc_compress_bound(size_t size)
 }
 
 /* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
- * src. If the file consists of whole elements of a known dtype, and these of whole bytes, it is one
- * nameless tensor, so that a reader can tell the dtype. */
+ * src. If the size is a whole number of elements of a known dtype, of whole bytes each, the file is
+ * one nameless tensor. So a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,

@@ -17,7 +17,7 @@
  * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
  * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
- * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
  * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Where a base is refused. Each check needs the checks before it:
@@ -397,7 +397,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
  * must have passed). A segment without a base is predicted by zeros. Predictions that are
- * neighbours are read with one call: those of small tensors mostly are. */
+ * neighbours, mostly of small tensors, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {

@@ -500,7 +500,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run for intact files. If the whole run is wanted, and is not too large, one request
- * reads its encoded bytes, in which the headers tell where its blocks are. */
+ * reads its encoded bytes. The headers in them tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {

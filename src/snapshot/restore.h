@@ -21,8 +21,8 @@
 
 /* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
- * from the index.
+ * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -141,7 +141,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
- * in them, the bytes up to the last of these ends are written now. */
+ * in this wave, the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;

@@ -78,7 +78,7 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 }
 
 /* The blocks since the last gap do not end where the current run ends, so they belong to another
- * run: moves them to an unknown run. */
+ * run. Moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;

@@ -54,9 +54,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used window. *follows: bytes that the window had
- * up to start. */
+/* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
+ * does not displace the others; else the least recently used window. *follows: bytes that the
+ * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {

@@ -56,8 +56,8 @@
  * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
- * they are whole elements and at most this size: two more runs would take 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them.
+ * They must be whole elements and at most this size. Two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
