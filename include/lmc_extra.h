@@ -197,7 +197,7 @@ LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint
 
 /* == quantise/fit_sample.h ===================================================================== */
 
-/* The state of a fit, its samples, and functions for all that make quantisers.
+/* The state of a fit, its samples, and functions for fit.h and snapshot/requantise.h.
  *
  * Each pass reads elements by a callback, because a tensor may be larger than memory. Most passes
  * read samples: chunks of 16 Ki elements at equal distances, the same on every machine. */
@@ -212,8 +212,8 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
     return LMC_OK;
 }
 
-/* The most points of a grid. Their symbols, with signs twice as many, are below LMC__EXCEPTION. A
- * logarithmic grid only needs to cover all magnitudes, which as bits are below 2^31.
+/* The most points of a grid. Their symbols (with signs, two for each) are below LMC__EXCEPTION. A
+ * logarithmic grid only needs to cover all magnitudes, whose bits as an integer are below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -223,8 +223,8 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
 }
 
 #define LMC__FIT_CHUNK 16384u /* elements that are read at once */
-/* Least elements of samples to find a grid, and to measure its loss. A sample has less than twice
- * as many elements. A tensor that has less than twice as many is its own sample. */
+/* The least elements in a sample to find a grid (SMALL), and in one to measure its loss (LARGE). A
+ * sample has less than twice as many. A tensor with less than twice as many is its own sample. */
 #define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
 #define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 
@@ -293,7 +293,7 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
  * by orders of magnitude. Each group has its own scale, found in one pass over the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. One bias for all elements is found here, and the floor, which replaces eps.
+ * moment, times 2^bias. One bias is found for all elements, and the floor, which replaces eps.
  *
  * The bits of floats, read as integers, are used as logarithms: they grow by 2^23, an LMC__OCTAVE,
  * from one power of two to the next. A difference of bits is a ratio of floats, within 6 %. */
@@ -326,7 +326,7 @@ static int32_t lmc__to_logarithm(float v)
 
 /* Finds the scale of each group from the mean of the bits of its elements' magnitudes: about their
  * geometric mean M, which one very large element hardly changes. Zeros and subnormals are left out;
- * a group of only these gets the least scale.
+ * a group that has only such elements gets the least scale.
  *
  * A linear grid gets the scale M * 2^-9: its 65,534 points then reach from M / 512 to 64 M, on both
  * sides of zero. A logarithmic grid has M in its middle.
@@ -378,8 +378,8 @@ static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 }
 
 /* Sets the floor, and the bias with which the sample's largest update is 2^14 scales, half of the
- * grid's range. If a few updates are far larger than all others, these become exceptions: a second
- * moment may have been lost.
+ * grid's range. If a few updates are far larger than all others, they become exceptions: their
+ * second moments may have been lost.
  *
  * With bits as logarithms: let v be the bits of an element and p those of its second moment, at
  * least the floor. The update is v - p / 2, and the scale p / 2 + bias. So the update in scales is
@@ -409,8 +409,8 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
             total++;
         }
     }
-    /* `octave`: the highest one such that more than one element in 8192 is in it or above. Updates
-     * up to 16 times its end are normal. */
+    /* `octave`: the highest octave such that more than one element in 8192 is in it or above it.
+     * Updates up to 16 times its end count as normal. */
     while (octave > 0 && above <= total / 8192) above += octaves[--octave];
     if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
         largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
@@ -419,7 +419,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* All possible points, the same number on both sides of q = 0. */
+/* Gives the grid all possible points, the same number on both sides of q = 0. */
 static void lmc__reset_grid(lmc__grid *grid)
 {
     grid->n_points = lmc__max_points(grid);
@@ -451,7 +451,7 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 /* Measures what quantising loses, in integers, because every machine must find the same grid.
  *
- * An error is a fraction of 1 in units of 2^-32 (lmc__q32). By measure it is
+ * An error is a fraction of 1 in units of 2^-32 (lmc__q32). For each measure it is
  *
  *   RELATIVE  the largest change of an element, over the element
  *   NMSE      the sum of squared changes, over the sum of squares
@@ -464,8 +464,8 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for all larger errors */
 
-/* The root of v, in the same units: sqrt(v * 2^32), rounded down. Bit by bit from the top: a bit is
- * set if the square does not exceed v * 2^32. */
+/* The root of v, in the same units: sqrt(v * 2^32), rounded down. The root is found bit by bit from
+ * the top: a bit is set if the square then is at most v * 2^32. */
 static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
@@ -491,11 +491,11 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
  * 2^23, too, as d <= 2^23. The limits of spec/quantised.md only move points towards elements, and
  * steps for BF16 are whole BF16. So a step of `s` octaves makes a change of at most s / 2.
  *
- * The other measures are a root mean square. An error that is uniform within one step has the mean
+ * The other measures come from a mean square. An error that is uniform within one step has the mean
  * square 1/12. A float x = 2^e * m, 1 <= m < 2, changes by 2^e times the error in octaves: relative
  * to x, by the error over m. If the logarithms of elements are uniform, the mean of 1 / m^2 is the
  * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
- * 12) = s / 4.7097. An update changes by half of that: it has the second moment's root. */
+ * 12) = s / 4.7097. An update changes by half of that, as its divisor is the moment's root. */
 static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
 {
     uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
@@ -522,7 +522,7 @@ LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
     sum->high += sum->low < v;
 }
 
-/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits. */
+/* a / b, at most LMC__Q32_MAX. Both are halved until a << 32 fits in 64 bits. */
 static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
     while (a.high | b.high | a.low >> 32) {
@@ -633,7 +633,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less, which headers and codes of whole bits take. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -644,9 +644,9 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  *     numbers                        1 .......... last - first + 1
  *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * The point q = 0 stays in the grid, as min must be at most 0. The size is: Low raw, because it
- * hardly compresses; High by its entropy; 4 bytes and an element for each exception; and scales. n:
- * elements of the sample, of which n_zero are +0.
+ * The point q = 0 stays in the grid, as min must be at most 0. The size is the sum of: Low, raw,
+ * because it hardly compresses; High, by its entropy; 4 bytes and an element for each exception;
+ * the scales. n: elements of the sample, of which n_zero are +0.
  *
  * bits_of_others is the size of an element that is not zero, without the bits that say which
  * elements are zero. It is compared with the caller's bits: else rows of an embedding that were
@@ -735,20 +735,20 @@ static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 }
 
 /* How far the grid is above its limit, in units of LMC__OCTAVE; negative if it is below. The limit
- * is that of its size, `bits`; or, if bits is 0, that of its loss, `bound`. */
+ * is `bits`, for its size; or, if bits is 0, `bound`, for its loss. */
 static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
 {
     int32_t excess;
     if (bits) return ((int32_t)f->bits_of_others - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
     excess = lmc__to_logarithm((float)(f->error ? f->error : 1)) - lmc__to_logarithm((float)bound);
-    if (f->error > bound && excess < 2) excess = 2;             /* which floats may not show */
+    if (f->error > bound && excess < 2) excess = 2;             /* floats may be equal */
     if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
     return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
 }
 
 /* Begins with the finest grid. For a size the grid only becomes coarser. For a bound it becomes
- * coarser until it is too coarse, then only finer; within two steps of the bound is good enough. A
- * logarithmic grid has the step that follows from its bound.
+ * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
+ * enough. A logarithmic grid has the step that follows from its bound.
  *
  * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
  * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
@@ -793,7 +793,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: chooses a grid (quant_params.h) for a tensor, and whether it is quantised at
- * all. A tensor that cannot be quantised well is kept as it is, with the reason: no error.
+ * all. A tensor that cannot be quantised well is kept as it is: no error, and info has the reason.
  *
  *   second moment          logarithmic grid
  *   first, with a second   updates; RELATIVE: logarithmic grid
@@ -817,7 +817,7 @@ LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 #define LMC__LEAST_GROUP 16u
 
 /* *bits: bits per element without loss, times 2^16, of LMC__FIT_CHUNK elements in the middle. The
- * tensor has at least as many (LMC__MIN_QUANTIZED). */
+ * tensor has at least as many elements (LMC__MIN_QUANTIZED). */
 LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
@@ -839,8 +839,8 @@ LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* Elements in a group: a row; LMC__DEFAULT_GROUP if group is 0, or more than the format allows.
- * Short rows are joined to at least LMC__LEAST_GROUP elements. */
+/* Elements in a group: usually those of a row; LMC__DEFAULT_GROUP if group is 0, or more than the
+ * format allows. Short rows are joined to at least LMC__LEAST_GROUP elements. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -849,11 +849,11 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* Sets the kind of grid, and its scales. A logarithmic grid bounds relative errors. Second moments
- * have a logarithmic grid, too, because none may become zero: updates are divided by their roots.
- * First moments are quantised as updates, whose size is near 1: their grid is linear.
+ * have a logarithmic grid, too, because no second moment may become zero: updates are divided by
+ * its root. First moments are quantised as updates, whose size is near 1: their grid is linear.
  *
  * A linear grid starts as the finest one. A logarithmic grid has the step that follows from its
- * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more. */
+ * bound; if bits are given, 256 points to an octave, or 128 for BF16, which has no more values. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -875,8 +875,8 @@ LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return lmc__fit_scales(f);
 }
 
-/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So must a
- * tensor of which quantising would not save a tenth of the size without loss. */
+/* Does all passes. Each may find that the tensor must be kept as it is (is_lossless). So is a
+ * tensor if quantising would not make it a tenth smaller than coding without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
