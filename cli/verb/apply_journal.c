@@ -15,7 +15,7 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches take SLOT_SIZE bytes, or span SLOT_SPAN bytes of the files. */
+/* A slot is written when its patches have SLOT_SIZE bytes, or were made from SLOT_SPAN bytes. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -60,8 +60,8 @@ int close_place(struct place *p)
     return code;
 }
 
-/* Checks the file that was opened. Somebody may have exchanged it since the target was checked;
- * then a root user would change another file. Returns 0 or errno; -1: it was exchanged. */
+/* Checks the file that was opened. Somebody may have exchanged it after the check of the target, to
+ * make a superuser change another file. Returns 0 or errno; -1: it was exchanged. */
 static int check_opened(const struct place *p)
 {
     struct stat st;
@@ -138,8 +138,8 @@ static int next_patch(const struct patches *list, size_t *at, struct patch *p)
     return 1;
 }
 
-/* Returns a mask that tells which of 64 words differ. Stores the new words at *words, which moves
- * behind them; one more word may be overwritten. Avoids branches, as they would be mispredicted. */
+/* Compares 64 words. Returns a mask of those that differ, and appends their new values at *words;
+ * the word after them may be overwritten. Has no branches, as they would be mispredicted. */
 static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
                               unsigned char **words)
 {
@@ -276,7 +276,7 @@ int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *de
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;
 }
 
-/* Compares all fields but start, capacity and the name. */
+/* Compares all fields except start, capacity and the name. */
 int is_same_delta(const unsigned char *a, const unsigned char *b)
 {
     return memcmp(a + 16, b + 16, 8) == 0 && memcmp(a + 40, b + 40, JOURNAL_NAME_AT - 40) == 0;
@@ -310,7 +310,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
-    /* opened by name: the output may have been copied to it */
+    /* opened by name: commit_output may have copied the output to a new file */
     if (code == CODE_OK && (fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)) < 0)
         code = fail_journal(j, errno, "cannot write it");
     if (code != CODE_OK && j->fd < 0) /* the side file may exist already, but no slot is in it */

@@ -12,7 +12,7 @@
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
-#define WINDOW_GAP ((uint64_t)256 << 10)
+#define WINDOW_GAP ((uint64_t)256 << 10) /* at most so far apart are pieces of one window */
 
 /* Bytes of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
@@ -53,8 +53,8 @@ static void next_piece(struct extract *e)
     }
 }
 
-/* A piece consists of all inner dimensions that are taken whole, and the next one outside of them.
- * In a view, a piece is one element. */
+/* A piece is contiguous: the inner dimensions that are taken whole, and the wanted range of the
+ * next outer dimension. In a view, a piece is one element. */
 static void plan_extract(struct extract *e, uint64_t element)
 {
     const lmc_tensor *t = e->tensor;
@@ -123,7 +123,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return p->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-/* Also checks a whole tensor's fingerprint: the reader does so only if one call reads all of it. */
+/* If the piece is a whole tensor, also checks its fingerprint: the reader sees only parts of it. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
@@ -141,7 +141,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* Reads all pieces that fit into one window by one call: else each would decode its block again. */
+/* Reads the pieces of one window by one call: one call for each would decode their block again. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
@@ -309,7 +309,7 @@ static int plan_cat(struct extract *e, int has_slice)
     return CODE_OK;
 }
 
-/* What --f32 does to the tensor. With --safetensors, tensors of other dtypes stay as they are. */
+/* Plans what --f32 does. With --safetensors, tensors that cannot be widened stay as they are. */
 static int plan_widening(struct extract *e, const struct options *options)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
@@ -480,7 +480,8 @@ int cat_tensors(const struct options *given)
         code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
                               : cat_one(&e, &c, n ? names[0] : NULL, o);
     progress_clear();
-    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* also stand-ins */
+    /* again, as copies may have been read in place of damaged bases */
+    if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK) code = commit_output(&out, NULL);
     else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {

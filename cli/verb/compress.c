@@ -16,8 +16,8 @@
 #include "../sys/output.h"
 
 /* Checks that no base is removed or replaced, and that the source is no file that the base needs.
- * To be called three times: when the base is ready; when all was read, as reading may have replaced
- * a damaged link by a copy; and before a source is removed. */
+ * Call it three times: when the base is ready; when all was read, as a copy may have been read in
+ * place of a damaged snapshot of the chain; and before a source is removed. */
 static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, o);
@@ -246,8 +246,8 @@ static int write_members(struct members *m, struct source *s, const char *path,
     code = open_output(&out, snapshot, is_file ? st : NULL, o->force);
     if (code != CODE_OK) return code;
     code = look_at_members(m, out.is_file, is_repeatable);
-    /* If the base does not help, all is written again without it. So if the output cannot be
-     * discarded, or the input not read twice, the output is held until this is known. */
+    /* If it turns out that the base does not help, all is written again without it. Until then, the
+     * output is held back if it is not a file, or if the input cannot be read twice. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
     for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
     progress_start(name, s ? s->size : total);

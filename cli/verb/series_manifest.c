@@ -41,7 +41,8 @@ static int follows_step(const char *name, const char *at)
 }
 
 /* The number in a name: the last one that follows "step" or "iter", as in llama-3-8b-step1000; else
- * the last one that follows no letter (16 in bf16 does); else the last one. 0: none. */
+ * the last one that does not follow a letter (the 16 of bf16 does); else the last one. Returns 0 if
+ * there is none, or if it has more than 18 digits without leading zeros. */
 static int find_number(const char *name, uint64_t *number)
 {
     const char *found = NULL;
@@ -228,7 +229,7 @@ void look_at_file(struct snapshot *e)
     close(fd);
 }
 
-/* -- series.json: a line for each snapshot, and in the last one the CRC-32C of all before it -- */
+/* -- series.json: a line for each snapshot; the last line is the CRC-32C of those before it -- */
 
 static int fail_manifest(const struct series *s, const char *what)
 {
@@ -509,7 +510,7 @@ int open_series(struct series *s, enum purpose purpose, const struct options *o)
     const int is_new = !is_there && purpose == TO_CREATE;
     if (!is_there && (purpose < TO_CREATE || (is_new && contains_snapshots(directory, 0))))
         return fail_no_manifest(s);
-    if (is_new && errno) /* never begin a list beside unseen snapshots */
+    if (is_new && errno) /* the directory may hold snapshots that were not seen */
         return fail_errno(directory, errno, "cannot read the directory");
     int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;

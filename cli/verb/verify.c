@@ -71,7 +71,7 @@ static enum lmc_status stage_write(void *user, const void *data, size_t size)
     return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
-/* Reads for the deltas of the snapshot, and for its own twins. */
+/* Reads files of the snapshot, for deltas against it and for its own twins. */
 static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {
@@ -109,7 +109,7 @@ static int compare_depths(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorts the children of one node together, the heaviest one last. */
+/* Puts the children of each node side by side, the heaviest one last. */
 static int compare_children(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
@@ -135,8 +135,8 @@ static void read_node(struct verification *v, struct node *node)
     v->code = worse(v->code, code);
 }
 
-/* The parent: of the files with the fingerprint that the delta wants, the one of least depth, so
- * that only deltas in a loop can be parents of each other. NULL: there is none. */
+/* Several files can have the fingerprint that the delta wants. The one of least depth is its
+ * parent, so that only deltas in a loop can be parents of each other. NULL: there is none. */
 static struct node *find_parent(struct verification *v, const struct node *node)
 {
     size_t n;
