@@ -6,7 +6,7 @@
 /* Until the command of lmc series is known, the verb is VERB_SERIES_ADD, its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
 
-/* Other words for verbs that options select. */
+/* Words for verbs that are otherwise selected by options, such as -d. */
 static const struct {
     const char *word;
     enum verb verb;
@@ -134,7 +134,7 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     return CODE_OK;
 }
 
-/* Whether a row of the table is valid: some rows are only for lmc series. */
+/* Whether the command has that option: some are only for lmc series. */
 static int is_visible(const struct option *o, const struct arguments *a)
 {
     return is_series(a) || (o->verbs & PLAIN);

@@ -134,8 +134,8 @@ static unsigned count_threads(long wanted)
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (unsigned)n;
 }
 
-/* Flushes and closes standard output, where a write error may show only now. A reader that closes
- * the pipe early ("lmc -l x.lmc | head") is no error. */
+/* Flushes and closes standard output: a write error may be reported only now. If a reader closes
+ * the pipe early ("lmc -l x.lmc | head"), this is no error. */
 static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};

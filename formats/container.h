@@ -82,9 +82,9 @@ enum container_result container_parse(struct container *c, const void *data, siz
 /* The memory that the views take, approximately. */
 uint64_t container_weigh_views(const struct container *c);
 
-/* Whether all views in a snapshot of `size` bytes have reached a limit: of n_read, the bytes that
- * were read, or n_found, their weight. A few bytes of a snapshot can repeat a file. (Not for
- * deltas, which may be far smaller than their files.) */
+/* Whether the views of all files in a snapshot of `size` bytes have reached a limit: of bytes that
+ * were read (n_read), or of the views' memory (n_found). A few bytes of a snapshot can repeat a
+ * file many times. (Not for deltas, which may be far smaller than their files.) */
 int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size);
 
 /* NumPy's descr of a dtype. NumPy has no type for BF16 and the 8-bit floats: it saves them as raw

@@ -141,8 +141,8 @@ static const struct npy_dtype *npy_find_dtype(const char *descr)
     return NULL;
 }
 
-/* Makes a tensor without name of the array. The bytes of a Fortran-order array are those of its
- * transposed array, so its shape is reversed. */
+/* Makes a tensor without a name from the array. A Fortran-order array has the same bytes as its
+ * transposed array in C order: so the shape is reversed. */
 static enum container_result npy_make_tensor(struct container *c, const struct npy_header *header,
                                              uint64_t start, uint64_t file_size)
 {

@@ -47,7 +47,7 @@ static enum container_result push(struct pickle *p, uint32_t node)
     return container_append(&p->stack, &p->n_stack, &p->stack_room, &node, 1, sizeof node);
 }
 
-/* The lowest place of the stack that may be taken: things below the last mark may not. */
+/* The lowest place of the stack that may be taken: nothing below the last mark may be taken. */
 static size_t bottom(const struct pickle *p) { return p->n_marks ? p->marks[p->n_marks - 1] : 0; }
 
 static enum container_result pop(struct pickle *p, uint32_t *node)

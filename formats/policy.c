@@ -27,7 +27,7 @@ void free_policy(struct policy *p)
     free(p->moments);
 }
 
-/* Adds a thing of that size, all zero, to *(T **)list, and returns it; NULL: out of memory. */
+/* Adds an item of that size, all zero, to *(T **)list, and returns it; NULL: out of memory. */
 static void *add_one(void *list, size_t *n, size_t size)
 {
     void *things;
@@ -192,7 +192,7 @@ static const char *parse_choice(struct rule *r, struct part p)
            "lossless";
 }
 
-/* Whether p may be a misspelt field: as a part of the pattern, p would silently match nothing. */
+/* Whether p may be a misspelt field. As a part of the pattern it would silently match nothing. */
 static int is_like_field(struct part p)
 {
     size_t size = 0;
@@ -200,7 +200,7 @@ static int is_like_field(struct part p)
     return size >= 3 && size < p.size && p.at[size] == '=';
 }
 
-/* Parses a field behind the pattern. *is_field 0: `field` is none, but a part of the pattern. */
+/* Parses a field behind the pattern. *is_field: 0 if `field` is a part of the pattern. */
 static const char *parse_field(struct rule *r, struct part field, int *is_field)
 {
     const char *const equals = (const char *)memchr(field.at, '=', field.size);

@@ -46,7 +46,7 @@ void zip_free(struct zip *z);
 /* -- the content of a Python pickle, without running any of it --
  *
  * A pickle is a program for a stack machine. This machine has the opcodes that torch.load(...,
- * weights_only=True) allows, and opcodes by which protocols 3 to 5 write the same. Nothing is
+ * weights_only=True) allows, and those that protocols 3 to 5 use for the same things. Nothing is
  * imported or called: a global is its name, a call is a node with a function and its arguments. The
  * result is a graph, in which an object that is used twice is one node.
  *
@@ -207,14 +207,14 @@ struct torch_views {
  * "torch.HalfStorage". NULL: unknown. */
 const char *torch_dtype_name(const char *global);
 
-/* Finds the views of the pickle, whose storages are in members PREFIXdata/K. No tensor has one name
+/* Finds the views of the pickle, whose storages are in members PREFIXdata/K. No tensor gets a name
  * twice. budget: bytes that views may take. OK, BAD or MEMORY; to be freed even after an error. */
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
                                        const struct zip *z, const char *prefix, uint64_t budget);
 
 void torch_free_views(struct torch_views *views);
 
-/* -- tensors of what torch.save() and torch.distributed.checkpoint write --
+/* -- tensors in files that torch.save() and torch.distributed.checkpoint write --
  *
  * A file of torch.save() is a ZIP archive. `NAME/data.pkl` is a pickle of the object, in which each
  * tensor is a call with a storage, an offset, a shape and strides. `NAME/data/K`, not compressed,

@@ -92,7 +92,7 @@ int check_members(const struct members *m)
 
 /* -- small files, which share sections and blocks of a snapshot -- */
 
-/* Bytes. Must be less than a block, which is the library's limit for files in a group. */
+/* Bytes. Less than a block: the library's limit for files in a group. */
 #define SMALL_FILE_SIZE ((uint64_t)1 << 17)
 
 static int is_small(const struct members *m, const struct member *member)
@@ -102,8 +102,8 @@ static int is_small(const struct members *m, const struct member *member)
            size_of_member(m, member) < SMALL_FILE_SIZE;
 }
 
-/* A file in a group saves some 150 bytes, but a snapshot with groups needs a decoder of the highest
- * level. For the few configuration files of a model, a group is not worth that. */
+/* A group saves some 150 bytes for each file, but only decoders of the highest level can read it.
+ * For the few configuration files of a model, a group is not worth that. */
 enum { LEAST_FILES = 24 };
 
 static int has_small_files(const struct members *m)
@@ -113,7 +113,7 @@ static int has_small_files(const struct members *m)
     return n == LEAST_FILES;
 }
 
-/* A delta of fewer bytes than this, without its small files, is small compared with its base. */
+/* A delta is small compared with its base if all files but the small ones have fewer bytes. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)

@@ -47,7 +47,7 @@ struct members {
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
     lmc_base_part *parts; /* storage; NULL: there are none */
-    int has_pairs;        /* of moments, so that later members may need earlier ones */
+    int has_pairs;        /* of moments: so later members may need earlier ones */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
@@ -81,8 +81,8 @@ int check_members(const struct members *m);
 /* The value for lmc_writer_options.group_files. base: of the snapshot; NULL: none */
 int choose_grouping(const struct members *m, const lmc_base *base);
 
-/* Puts directories and small files first, files of one kind side by side, as neighbours share
- * trees. Other files keep their order. Not for members of an archive. To be called before anything
+/* Puts directories and small files first, and files of one kind side by side, as neighbours share
+ * trees. Other files keep their order. Not for members of an archive. Call it before anything
  * refers to members by number. */
 void order_members(struct members *m, const lmc_base *base);
 

@@ -21,7 +21,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
     part->size = size;
 }
 
-/* -- tensors that are cut differently -- */
+/* -- tensors that are cut in another way -- */
 
 /* Rows [begin, end) of a whole tensor, whose name is the first `size` bytes of tensor->name. */
 struct rows {
@@ -297,7 +297,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     s->n_agreed = 0;
 }
 
-/* Bytes in which a border is searched. */
+/* Most bytes in which a border between two shifts is searched. */
 #define MAX_BORDER ((size_t)1 << 16)
 
 static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)
@@ -322,7 +322,7 @@ static void compare_shifted(unsigned char *agrees, const struct bytes *file,
     free(mine);
 }
 
-/* The place with most bytes equal to the base's, if one shift ends and the other begins there. */
+/* The best place to end one shift and begin the other: most bytes are then equal to the base's. */
 static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {

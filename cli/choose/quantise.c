@@ -15,7 +15,7 @@ struct stem {
     struct choice *choice;
 };
 
-/* A copy of text without the word that is at `at`. */
+/* A copy of text, in which \1 and kind replace the word that is at `at`. */
 static char *cut_word(const char *text, const char *at, const char *word, const char *kind)
 {
     size_t before = (size_t)(at - text), size = strlen(text) + strlen(kind) + 2;
@@ -61,7 +61,7 @@ static int compare_stems(const void *a, const void *b)
                                                    : x->choice->member > y->choice->member;
 }
 
-/* Finds the second moment, among those of equal text: that of the same home, else the only one. */
+/* Finds the second moment among those of equal text: one of the same home, else the only one. */
 static void find_second(struct stem *first, struct stem *list, size_t n)
 {
     struct choice *found = NULL;
@@ -80,7 +80,7 @@ static void find_second(struct stem *first, struct stem *list, size_t n)
     found->partner = first->choice;
 }
 
-/* list: all moments, which were found by their names */
+/* list: all moments that were found by their names */
 static void pair_moments(struct stem *list, size_t n)
 {
     if (n) qsort(list, n, sizeof *list, compare_stems);

@@ -4,8 +4,8 @@
 #include "../input/archive.h"
 #include "../input/options.h"
 
-/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
- * agree but others differ, the copy has changed a little, and is still coded as a twin. */
+/* How many elements of a tensor are compared: 64 elements of two trained tensors never agree by
+ * chance. If only other elements differ, the copy has changed a little, and is coded as a twin. */
 #define N_SAMPLES 64u
 
 /* At how many places the samples are. In a snapshot, each place costs decoding a block. */
@@ -15,7 +15,7 @@
 /* Smaller files without tensors are coded together, which takes fewer bytes than a run for each. */
 #define MIN_WHOLE_SIZE 16384u
 
-/* If all twins together are smaller, none are used, as restoring twins from pipe to pipe needs a
+/* If all twins together have fewer bytes, none are used: restoring twins from pipe to pipe needs a
  * scratch file. */
 #define MIN_TWIN_SIZE 4096u
 
@@ -133,7 +133,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     return CODE_OK;
 }
 
-/* Sorts candidates that may be equal side by side, and these in the order of the members. */
+/* Puts candidates that may be equal side by side, in the order of the members. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
@@ -270,7 +270,7 @@ static void add_edge(struct ordering *o, size_t from, size_t to)
     added->to = to;
 }
 
-/* Ranks the members that a member needs, then the member itself. In a loop, any order. */
+/* Ranks the members that a member needs, then the member itself. In a loop, any order is right. */
 static void rank_member(struct ordering *o, size_t member)
 {
     size_t low;

@@ -15,7 +15,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Whether bytes are the magic with some bytes changed, but not most of them. */
+/* Whether most of the 8 bytes are those of the magic. */
 static int is_nearly(const uint8_t *bytes)
 {
     unsigned n = 0;

@@ -61,8 +61,8 @@ int fail_archive(const struct archive *a, enum lmc_status status);
 /* The same. where: words for the message that tell what was read, or "". */
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
 
-/* Reports a status of reading a snapshot. header: all zero if unknown. It tells if the snapshot
- * needs a newer lmc. where: words for what could not be restored, or "". */
+/* Reports a status of reading a snapshot. header: all zero if unknown. The message tells if
+ * the snapshot needs a newer lmc. where: words for what could not be restored, or "". */
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where);
 
@@ -91,8 +91,8 @@ int read_archive_index(struct archive *a, const lmc_base *base);
 /* The files of the archive and their bytes. */
 lmc_base files_of_archive(const struct archive *a);
 
-/* Read bytes of a file or tensor, for callers that go through the lists of a snapshot. Each request
- * may decode up to 512 MiB in vain, and there may be thousands of tiny files. So these requests
+/* Read bytes of a file or tensor, for callers that go through the lists of a snapshot. For a few
+ * bytes, up to 512 MiB may be decoded, and there may be thousands of tiny files. So these requests
  * share one limit (spec R9-5), and decoded blocks are kept for the next request. A whole file or
  * tensor is compared with the index. LMC_ERR_LIMIT: the limit is reached. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
@@ -124,8 +124,8 @@ int is_tree_of_files(const lmc_reader *reader);
 
 /* -- names of tensors that only a file within the snapshot has --
  *
- * A snapshot lists tensors that do not overlap. The file that was compressed may have more: names
- * that share bytes, and orders of dimensions. They are read from the file within the snapshot.
+ * A snapshot lists tensors that do not overlap. The compressed file may have more: tensors that
+ * share bytes, or have their dimensions in another order. They are read from that file.
  */
 
 /* Parses the file of that number for PyTorch views. Returns 1 if it has any: then c is to be freed

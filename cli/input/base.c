@@ -22,7 +22,7 @@ static void forget_base_files(struct base *b)
     b->n_files = 0;
 }
 
-/* For going through the base itself and then its views. NULL: there are no more. */
+/* The first view after the base itself, then the next view. NULL: there are no more. */
 static struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
@@ -200,7 +200,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
-        /* otherwise its own base is damaged */
+        /* b itself is damaged, not its own base */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
     }
@@ -493,7 +493,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 
 /* -- files that are read as if they were a snapshot -- */
 
-/* Whether the file may be something else than a snapshot. */
+/* Whether the file may be something other than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
     return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
@@ -587,7 +587,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
     a.fd = -1;
-    if (S_ISREG(s->st.st_mode)) /* then its index can tell more */
+    if (S_ISREG(s->st.st_mode)) /* then messages can tell more, from its index */
         code = open_archive_of_source(&a, s, o);
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||

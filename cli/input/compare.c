@@ -46,7 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, must all be equal (is_exact), or may all differ. */
+/* Size of the next part, at most `size`: its bytes must be equal (is_exact), or they may differ. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;

@@ -76,7 +76,7 @@ static enum rank rank_of(const struct place_entry *e)
     return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
-/* Whether e is a delta that changes nothing: its own base has the same content, and needs less. */
+/* Whether e is a delta that changes nothing: its base has the same content and a shorter chain. */
 static int needs_its_like(const struct place_entry *e)
 {
     return e->is_delta && same_fingerprint(e->wanted, e->fingerprint);
@@ -119,7 +119,7 @@ static int is_wanted(struct hunt *h, struct base *b, int *code)
     return 0;
 }
 
-/* Also searches the directory of a damaged snapshot: the base of another copy may be there. */
+/* If it finds a damaged snapshot, also searches the directory of that: a copy may be there. */
 static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
     struct bases *all = h->o->bases;
@@ -328,9 +328,9 @@ static int is_called(const char *path, const char *name)
     return strncmp(path, name, size) == 0 && (!path[size] || strcmp(path + size, SUFFIX) == 0);
 }
 
-/* Adds to *text how many snapshots were tried as the base of the delta `name`, and the fingerprint
- * of one that is the only one or has the base's name. A snapshot with the wanted fingerprint was no
- * base, as it needs itself or is damaged, which was reported. */
+/* Adds to *text how many snapshots were tried as the base of the delta `name`; and the fingerprint
+ * of one of them, if it is the only one, or has the base's name. If one has the wanted fingerprint,
+ * it needs itself or is damaged, which was reported. */
 static void list_places(char **text, const struct places *p, const char *name,
                         const char *made_with)
 {
@@ -359,7 +359,7 @@ static void list_places(char **text, const struct places *p, const char *name,
                     format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
-/* Reports the other arguments whose base is missing, so that the user learns of all together. */
+/* Reports the other arguments whose base is missing, so that the user learns of all at once. */
 static void say_others_missing(const uint8_t *wanted, struct places *p)
 {
     char missing[2 * SHORT_FINGERPRINT + 1];

@@ -64,7 +64,7 @@ int look_inside(struct container *c, struct archive *a, size_t file)
 {
     struct place_in_archive place = {files_of_archive(a), file, a, 0};
     const lmc_file *f = place.content.get_file(place.content.user, file);
-    /* a delta may be far smaller than its files; uncompressed files weigh their own size */
+    /* a delta may be far smaller than its files; the weight of an uncompressed file is its size */
     const uint64_t weight = a->is_delta || a->plain ? f->size : archive_size(a);
     const struct view v = {f->size, weight, read_inside, &place};
     struct dcp d;

@@ -25,7 +25,7 @@ static int find_same_file(const struct base *c, const struct base *b, size_t *nu
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
     size_t i = *number;
     if (c->is_archive) return lmc_reader_find_file(c->archive.reader, path, number) == LMC_OK;
-    for (size_t n = 0; n < c->n_files; n++, i++) { /* mostly the first */
+    for (size_t n = 0; n < c->n_files; n++, i++) { /* mostly found at once */
         if (i >= c->n_files) i = 0;
         *number = i;
         if (strcmp(c->files[i].path, path) == 0) return 1;

@@ -39,7 +39,7 @@ static uint64_t size_of_block(const uint8_t *header)
     return container_number(header + 4, 4) * header[1];
 }
 
-/* Finds the index; adds up blocks on the way. 0: there is no index, or not all can be read. */
+/* Returns where the index begins, and adds up the blocks before it. 0: none, or a read failed. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
     uint8_t header[BLOCK_HEADER_SIZE]; /* block headers are longer than heads of sections */

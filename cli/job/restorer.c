@@ -79,8 +79,8 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
     return LMC_ERR_READ;
 }
 
-/* Reads, if the snapshot is a file, which of its files have several names: a tar stream has each of
- * them once, by the name that comes first. Faults of the list are reported at the end. */
+/* If the snapshot is a regular file, reads which of its files have several names: a tar stream has
+ * such a file once, under its first name. Faults of the list are reported at the end. */
 static void read_links_ahead(struct restore *r, struct source *s, const lmc_base *base)
 {
     struct archive a;

@@ -79,14 +79,14 @@ int open_snapshot_source(struct source *s, const char *path, const struct option
  *
  *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
  *
- * The old header of 512 bytes has no room for long names, sizes of 8 GiB and more, nor times before
- * 1970 or with fractions. An extended header before it has them. Functions return 0 or errno.
+ * The old header of 512 bytes has no room for long names, sizes from 8 GiB on, times before 1970,
+ * or fractions of seconds. An extended header before it has them. Functions return 0 or errno.
  */
 
 /* Writes the header. The file's size must be known. */
 int tar_begin(struct output *out, const lmc_file *file);
 
-/* Fills the file's last record with zeros. */
+/* Fills the rest of the file's last record with zeros. */
 int tar_end(struct output *out, const lmc_file *file);
 
 /* Writes a link. target: of a symbolic link, its text; of a hard link, an earlier file's path. */

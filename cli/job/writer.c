@@ -34,8 +34,8 @@ static int has_hashes(const struct archive *a)
                                              hash) != LMC_ERR_NOT_FOUND;
 }
 
-/* While an output is held, lmc checks whether the base has helped: first after so many bytes, then
- * whenever their number has doubled. */
+/* While an output is held, lmc checks whether the base has helped: first when so many bytes were
+ * written, then whenever their number has doubled. */
 #define FIRST_LOOK_SIZE ((uint64_t)1 << 20)
 
 static int uses_base(const struct output *out)
@@ -98,8 +98,8 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, output_name(out));
 }
 
-/* Checks that the written snapshot has the fingerprint of the one that was read, which the checks
- * of single blocks do not show. */
+/* Checks that the written snapshot has the fingerprint of the one that was read: the checks of
+ * single blocks do not show this. */
 static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 {
     lmc_snapshot_info read = snapshot_info(a->reader);
@@ -242,7 +242,7 @@ static void attach_quantizers(struct members *m)
 }
 
 /* Whether a key is copied. Keys of the format (spec 8.3) describe the old file, and keys of a newer
- * lmc have an unknown meaning. Three are kept: rules of losses, links, and the origin. */
+ * lmc have an unknown meaning. Three are kept: the rules of losses, the links and the origin. */
 static int is_kept(const char *key)
 {
     return strncmp(key, "lmc.", 4) != 0 || strcmp(key, POLICY_KEY) == 0 ||

@@ -8,8 +8,7 @@
 #include <sys/syscall.h> /* SYS_syncfs */
 #endif
 
-/* After a failed read or write: whether to try again. A shell may pass on non-blocking
- * descriptors. */
+/* Whether to try a failed read or write again. Descriptors from a shell may be non-blocking. */
 static int io_retry(int fd, short event)
 {
     struct pollfd wait;
@@ -100,8 +99,8 @@ static int write_window(struct outlet *out)
 }
 
 /* Writes the waiting bytes and `size` more, which together fill the window, by one call. 0: not all
- * was written, as they may have holes, or the call ended early. A hole across both parts is found,
- * as one part has enough of it. */
+ * was written, as there may be a hole, or the call ended early. A hole across both parts is found,
+ * as enough of it is in one of them. */
 static int write_through(struct outlet *out, const unsigned char *data, size_t size)
 {
     const uint64_t start = out->size - out->n_waiting;

@@ -156,8 +156,8 @@ void discard_output(struct output *out)
     out->open = 0;
 }
 
-/* Copies an output without a name to a temporary file beside its path. Needed if it cannot get its
- * name, or has to replace a file that has appeared meanwhile. 0 or errno. */
+/* Copies an output without a name to a temporary file beside its path. Needed if the output cannot
+ * get its name, or has to replace a file that has appeared meanwhile. 0 or errno. */
 static int copy_to_temporary(struct output *out, const struct attributes *attributes)
 {
     struct stat st;

@@ -50,20 +50,20 @@
 /* hook is called once if memory runs out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
-/* Returns p. If it is NULL, reports lack of memory and ends the process. */
+/* Returns p. If p is NULL, reports that memory ran out, and ends the process. */
 void *check_memory(void *p);
 
-/* realloc() for n things of that size, which never fails and never returns NULL. To be freed. */
+/* realloc() for n items of that size; never fails and never returns NULL. To be freed. */
 void *resize(void *p, size_t n, size_t size);
 
-/* Memory for n things of that size, all zero. */
+/* Memory for n items of that size, all zero. */
 void *zeroed(size_t n, size_t size);
 
-/* Grows a list of n things of that size, if *room, the number that it has room for, is n. */
+/* Grows a list of n items of that size, if it is full: *room is the number that it has room for. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
 
-/* Adds a thing, all zero, to a list of *n things, and returns it. list: address of the pointer to
- * the list, which may change. */
+/* Adds an item, all zero, to a list of *n items, and returns it. list: address of the pointer to
+ * the list; the pointer may change. */
 void *append(void *list, size_t *n, size_t *room, size_t size);
 
 /* The text that printf() would print. To be freed. */
@@ -113,7 +113,7 @@ int compare_numbered(const void *a, const void *b);
 /* Compares by components: what is below a directory directly follows the directory. */
 int compare_paths(const char *a, const char *b);
 
-/* Whether a resolved path is that of directory, or is below it. */
+/* Whether a resolved path is the path of directory, or is below it. */
 int is_at_or_below(const char *path, const char *directory);
 
 /* The path without slashes at its end. To be freed. */
@@ -125,7 +125,7 @@ const char *base_name(const char *path);
 /* Whether two words differ by one letter (added, missing or other), or by two exchanged letters. */
 int is_near(const char *a, const char *b);
 
-/* Parses a number of only decimal digits, from least to 2^63 - 1. Returns 0 if it is none. */
+/* Parses a number from least to 2^63 - 1, decimal digits only. Returns 0 for any other text. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
 
 /* Whether two fingerprints are equal. */

@@ -144,7 +144,7 @@ static void remove_directory(struct removal *r, const char *name)
     r->n_gone += !failed;
 }
 
-/* Repeats until nothing is removed any more: a listing may lack what was moved up meanwhile. */
+/* Repeats until nothing more is removed: a listing may lack what was moved up meanwhile. */
 static void remove_below(struct removal *r)
 {
     do {

@@ -64,7 +64,7 @@ static void *signal_thread(void *user)
     if (temporary.path) remove_tree(temporary.path);
     progress_clear();
     if (temporary.last_text) say(temporary.last_name, "%s", temporary.last_text);
-    signal(number, SIG_DFL); /* ends by this signal, so that the caller sees it */
+    signal(number, SIG_DFL); /* ends by this signal, so that the parent process sees it */
     pthread_sigmask(SIG_UNBLOCK, set, NULL);
     raise(number);
     _exit(CODE_ERROR);
@@ -103,7 +103,7 @@ char *temporary_name_beside(const char *path)
 
 int is_temporary_name(const char *path)
 {
-    /* by which mkstemp() replaces the Xs */
+    /* mkstemp() replaces the Xs by these */
     static const char characters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     for (;; path++) {

@@ -9,8 +9,7 @@
 
 #include <dirent.h>
 
-/* The next entry, without "." and ".."; NULL: no more, or an error, which sets *error unless it is
- * set. */
+/* The next entry, without "." and "..". NULL: no more, or an error; sets *error if that is 0. */
 struct dirent *next_entry(DIR *directory, int *error);
 
 struct entry {
@@ -33,7 +32,7 @@ struct listing {
     size_t n_others;
 };
 
-/* So many faults of one kind in a tree are reported by name; the others are only counted. */
+/* At most so many faults of one kind in a tree are reported by name; the others are counted. */
 #define MOST_NAMED ((size_t)20)
 
 /* What to take for symbolic links. */
@@ -68,13 +67,13 @@ int remove_listed(const struct listing *l, const char *root, const struct entry 
  */
 
 /* Moves a file or tree to a path that must not exist, by one call if the system can. Else a hard
- * link takes the name. If it cannot (a tree), something empty does, for rename() to replace. */
+ * link gets the name; or, if none is possible, an empty file or directory that rename() replaces. */
 int move_without_overwriting(const char *from, const char *to);
 
 /* Exchanges two names, by one call if the system can. Else *is_aside: `to` was moved to `aside`. */
 int exchange_names(const char *from, const char *to, char *aside, int *is_aside);
 
 /* Removes the file or tree at path, however deep it is. Follows no links, and enters no mounted
- * file systems. After an error, which is returned, it goes on with the rest. Lack of memory is an
- * error like others: it may be the reason for the call. */
+ * file systems. After an error, goes on with the rest, and returns the error. This includes lack of
+ * memory, which may be the reason for the call: so it does not end the process. */
 int remove_tree(const char *path);

@@ -1,5 +1,5 @@
-/* apply.h - the target of lmc apply, and how changing it survives a crash SPDX-License-Identifier:
- * MIT
+/* apply.h - the target of lmc apply, and how a change of it survives a crash
+ * SPDX-License-Identifier: MIT
  */
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "../input/archive.h"
 #include "../input/options.h"
 
-/* -- how applying a delta in place survives a crash: the side file --
+/* -- the side file: so a crash does no harm while a delta is applied in place --
  *
  * A block of the target that is half overwritten cannot be decoded again: its base is gone. So each
  * change is first written to a side file, .NAME.lmc-apply beside the target NAME, and then to the
@@ -35,8 +35,8 @@
  *                bit i says that word i changes
  *                then the new words, 8 bytes each, zero behind the end of the patch
  *
- * A patch has only the words that change, which makes it small. That is enough to repair a torn
- * write, which leaves each byte either old or new.
+ * A patch has only the words that change, so it is small. That is enough to repair a torn write,
+ * which leaves each byte either old or new.
  *
  * Bytes of the snapshot are counted through all its files, in their order. The order of writing:
  *
@@ -170,7 +170,7 @@ struct delta {
 struct apply {
     const struct options *o;
     const char *name; /* of the target */
-    char *path;       /* links resolved, as the target itself may be replaced */
+    char *path;       /* with links resolved, as the target itself may be replaced */
     struct stat st;
     int is_tree, lock;
     struct delta *deltas;
@@ -194,7 +194,7 @@ int holds_result(const struct base *b, const struct archive *delta);
 int check_files(const struct apply *a, const struct archive *delta, enum target look,
                 int *is_wrong);
 
-/* Works from the leaves to the root: a mode may lock all below. is_strict: follows no links. */
+/* Goes from the leaves to the root: a mode may deny access below. is_strict: follows no links. */
 int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
 
 /* Locks the target against other processes of lmc apply. Fails if one has replaced it meanwhile. */

@@ -55,7 +55,7 @@ struct wanted {
     const char *file;   /* NULL: any */
     int is_exact;
     int is_listed;          /* only what the snapshot lists; containers are not parsed */
-    unsigned char *is_used; /* of each name */
+    unsigned char *is_used; /* for each name: whether a tensor has it */
 };
 
 static int is_wanted(const struct wanted *w, const char *name)

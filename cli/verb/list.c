@@ -15,7 +15,7 @@ static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    /* parsing takes up to 80 times its size in memory, so it must be small beside the file */
+    /* parsing takes up to 80 times its size in memory, so its size is limited by the file's */
     if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
@@ -49,7 +49,7 @@ struct shown {
     int is_narrow;
 };
 
-/* A narrow table has so many columns fewer for the shape. */
+/* A narrow table has fewer columns for the shape, by this number. */
 #define NARROWER 9
 
 /* Prints text, which has `width` columns in a wide table, and the sizes behind it. */
@@ -265,7 +265,7 @@ static void put_json_hash(struct json_writer *w, const struct archive *a, size_t
         put_json_hex(w, "sha256", hash, sizeof hash);
 }
 
-/* Writes whether there are hashes. All are read together, so the first file tells it for all. */
+/* Writes whether there are hashes. All are read together, so the first one tells it for all. */
 static void put_json_hash_state(struct json_writer *w, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);

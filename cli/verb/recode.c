@@ -91,7 +91,7 @@ static struct base *find_delta(const uint8_t *fingerprint, struct base *deltas, 
     return NULL;
 }
 
-/* Whether another delta needs this one. A delta that restores its own base does not need itself. */
+/* Whether another delta needs this one. (One without changes has its base's fingerprint.) */
 static int is_needed(const struct base *delta, const struct base *deltas, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -99,8 +99,8 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
     l->shown = copy_text(shown);
 }
 
-/* Until the list is sorted, it may hold a file twice: found by its name and by a link. So the limit
- * of the list is higher by this number. Restoring counts each file once. */
+/* Until the list is sorted, it may hold a file twice: found by its name and by a link. So its limit
+ * is higher by this number than that of restored files, which are counted once each. */
 #define FOUND_TWICE 65536u
 
 /* Follows the links on the path, and marks them as wanted. Returns 1 if they lead to what the
@@ -145,8 +145,8 @@ static void sort_led(struct wanted *w)
     w->n_led = n;
 }
 
-/* Follows the links below a directory that a link leads to: they are wanted, too. Only files are
- * restored in place of such links: a directory may hold a link that leads back to it. */
+/* Follows the links below a directory that a link leads to: they are wanted, too. Such a link is
+ * replaced only by a file, never by a directory, which may hold a link that leads back to it. */
 static void follow_below(struct wanted *w, const char *directory, const char *shown)
 {
     const size_t size = strlen(directory);
@@ -311,7 +311,7 @@ static int is_made(const struct extraction *x, const char *path)
     return result;
 }
 
-/* Restores what a link leads to: at its own path, unless it is there already, or at the link's. */
+/* Restores what a link leads to, unless it is there already: at its own path, or at the link's. */
 static int extract_led(struct extraction *x, const struct led *l)
 {
     const size_t size = strlen(l->real);

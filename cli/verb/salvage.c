@@ -156,7 +156,7 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     end_json(&s->list, '}');
 }
 
-/* where: path, below the output, of what was recovered of the file; NULL: nothing was. */
+/* where: the path, below the output, of the recovered bytes of the file; NULL: there are none. */
 static void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
                         const char *where)
 {
@@ -561,7 +561,7 @@ int salvage_file(const struct options *o)
     init_tree(&s.tree, target, o);
     int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
-    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* also found ones */
+    if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* found ones, too */
     if (code == CODE_OK && s.archive.is_delta) say_unused_bases(0, o);
     if (code == CODE_OK) code = begin_tree(&s.tree, path, o->force);
     if (code == CODE_OK) {

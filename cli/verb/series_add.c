@@ -103,7 +103,7 @@ static int are_alike(const char *a, const char *b)
     return is_digit(a[i]) && is_digit(b[i]);
 }
 
-/* Warns if a snapshot is older than its base by its number: such deltas are larger. */
+/* Warns if a snapshot has a lower number than its base: such deltas are larger. */
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {

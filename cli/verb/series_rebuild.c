@@ -39,7 +39,7 @@ static int take_in_files(struct series *s)
     return code;
 }
 
-/* Gives the old list a second name, `old`. Its own name stays until the new list takes it. */
+/* Gives the old list a second name, `old`. It keeps its own name until the new list replaces it. */
 static int keep_list(const char *path, const char *old)
 {
     struct stat st;

@@ -53,7 +53,7 @@ int cat_tensors(const struct options *o);
 /* Prints what has changed between two snapshots, files or directories. */
 int diff_snapshots(const struct options *o);
 
-/* Prints what the snapshots are made of, each compared with the one before. */
+/* Prints what the snapshots consist of, each compared with the one before it. */
 int show_stats(const struct options *o);
 
 /* Codes the snapshot at path tip again, against the base named onto (NULL: none), and writes it to
