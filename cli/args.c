@@ -504,7 +504,7 @@ static int help_on(const char *word)
         is_help(word) || strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? "" : word);
 }
 
-/* Handles "lmc help TOPIC" and "lmc version", also behind options. 1: it was one of these. */
+/* Handles "lmc help TOPIC" and "lmc version", also after options. 1: it was one of these. */
 static int answer(const struct reading *r, int *code)
 {
     const int at = find_first_name(r);

@@ -45,10 +45,10 @@ uint64_t container_number(const unsigned char *p, unsigned size);
 /* The limit for bytes of the list of a file's content: a few stored bytes can repeat long names. */
 uint64_t container_budget(const struct view *v);
 
-/* Grows *(T **)array, which has room for *room things of that size, to at least n. OK or MEMORY. */
+/* Grows *(T **)array, which has room for *room items of that size, to at least n. OK or MEMORY. */
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
 
-/* Appends n things of that size to *(T **)array, which has *used of them. OK or MEMORY. */
+/* Appends n items of that size to *(T **)array, which has *used of them. OK or MEMORY. */
 enum container_result container_append(void *array, size_t *used, size_t *room, const void *things,
                                        size_t n, size_t size);
 

@@ -82,11 +82,11 @@ struct meaning {
     const char *word;            /* for a moment: the word in the name or path */
 };
 
-/* path: of the tensor's file, in the snapshot. Other dtypes than floats have only users' roles. */
+/* path: of the tensor's file, in the snapshot. If the dtype is no float, only users set a role. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last rule that matches; or NULL. If no rule is for weights, rules with auto: are for them.
- */
+/* The last rule that matches, or NULL. If none matches a weight: the last rule with auto: and
+ * without role= that selects it otherwise. */
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role);
 

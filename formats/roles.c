@@ -5,7 +5,7 @@
 
 #include "pattern.h"
 
-/* Quantising smaller tensors saves nothing: table and scales are larger than what is saved. */
+/* Quantising smaller tensors saves nothing: table and scales take more bytes than are saved. */
 #define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
 
 /* Shorter flat tensors may be norms or biases, which are sensitive; others are optimizer state. */

@@ -331,7 +331,7 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
 }
 
 /* The bytes that describe an archive's tensors change little from step to step. As tensors they can
- * be predicted by a base. If they are shorter than this, the entry of a tensor costs more. */
+ * be predicted by a base. If they are shorter, the entry of a tensor costs more than that saves. */
 #define DESCRIPTION_SIZE 2048u
 
 static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
@@ -514,10 +514,10 @@ static enum container_result finish_builder(struct builder *b)
     return container_check_tensors(c, 0, b->view->size, 1);
 }
 
-/* An entry of a tensor takes some 50 bytes, which tiny tensors do not save. If the file has less
+/* An entry of a tensor takes some 50 bytes, more than a tiny tensor saves. If the file has less
  * than TINY_SIZE bytes for each tensor, they are views of a file without tensors. This depends only
- * on the file, so it is the same base for every program. It is not done for small files, as it does
- * not matter, nor for .distcp files, whose headers are alike and so save more. */
+ * on the file, so the file is the same base for every program. It is not done for small files, as
+ * it does not matter, nor for .distcp files, whose headers are alike and so save more. */
 #define TINY_SIZE 3072u
 #define SMALL_FILE_SIZE 65536u
 

@@ -46,7 +46,7 @@ void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, 
 /* counts: how often each biased exponent occurs. Returns the size of counts; 0: no floats. */
 unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENTS]);
 
-/* The entropy, in bits, of all things that were counted. counts: how often each of them occurs. */
+/* The entropy, in bits, of all values that were counted. counts: how often each value occurs. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
 
 /* -- floats of 8 and 16 bits as floats of 32, which hold each of them exactly -- */

@@ -25,7 +25,7 @@
  *   bases form no loop                             walk_down; fold: find_tip      4
  *   files are still those that were identified     read_opened, check_bases       1
  *   compress: its chain does not need the source   check_source                   1
- *   verify: the base is there                      report_unplaced                4, or 3 of damage
+ *   verify: the base is there                      report_unplaced                4; 3 if damaged
  *   rebase: the new base does not need the file    prepare_onto                   4
  *   series: it is in the series                    check_chain_of                 4
  *   salvage: none was given                        conclude                       4
@@ -225,8 +225,8 @@ void add_search(struct bases *bases, const char *directory);
  * the fingerprint of the first link that is not found. */
 void print_chain(struct archive *delta, const struct options *o);
 
-/* Reports the arguments that were not used. all_must_be 0: only if no argument was used, as for
- * restoring one may name more bases than the chain has. */
+/* Reports the arguments that were not used. all_must_be 0: only if no argument was used, as a user
+ * who restores may name more bases than the chain has. */
 void say_unused_bases(int all_must_be, const struct options *o);
 
 /* Checks that no base is removed as a source (NULL: none is removed) or changed by an output (NULL:

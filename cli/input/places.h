@@ -57,5 +57,5 @@ struct link_of_chain {
 
 /* Sets each depth: the number of deltas in the shortest chain to a whole snapshot; DEPTH_LOOSE or
  * more if there is none. Of the snapshots with the wanted fingerprint, the one of least depth is
- * the base: so there are no loops. A delta that changes nothing is no base for such deltas. */
+ * the base: so there are no loops. A delta that changes nothing does not count as a base. */
 void measure_depths(struct link_of_chain *list, size_t n);

@@ -67,7 +67,7 @@ int remove_listed(const struct listing *l, const char *root, const struct entry 
  */
 
 /* Moves a file or tree to a path that must not exist, by one call if the system can. Else a hard
- * link gets the name; or, if none is possible, an empty file or directory that rename() replaces. */
+ * link gets the name; or, if that is impossible, something empty, which rename() replaces. */
 int move_without_overwriting(const char *from, const char *to);
 
 /* Exchanges two names, by one call if the system can. Else *is_aside: `to` was moved to `aside`. */

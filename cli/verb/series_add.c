@@ -35,8 +35,8 @@ static int is_or_holds(const char *outer, const char *inner)
     return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
-/* Checks that a series can hold the source, and that the source does not contain the series. To be
- * called before the series is created. */
+/* Checks that a series can hold the source, and that the source does not contain the series. Call
+ * it before the series is created. */
 static int check_newcomer(const char *path, const struct options *o)
 {
     struct stat st, link;
