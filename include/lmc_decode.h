@@ -45,13 +45,13 @@
 /* -- configuration --
  * Define these before including lmc.h, the same in every file:
  *
- *   LMC_STATIC           all functions are static: each implementing file has its own copy
+ *   LMC_STATIC           all functions are static: each file that implements them has a copy
  *   LMC_API              the text before each public function. Default: nothing; with LMC_STATIC:
  *                        static
  *
  * These leave out parts of the library and their declarations. They can be combined:
  *
- *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks is LMC_ERR_UNSUPPORTED then
+ *   LMC_NO_QUANTIZE      quantisers. Decoding quantised blocks returns LMC_ERR_UNSUPPORTED
  *
  *   LMC_NO_STDIO         everything that uses FILE and <stdio.h>
  *
@@ -113,9 +113,9 @@
  *
  * Order of arguments: the object; the part of it (file, tensor, key); offset; the buffer and its
  * size, or output parameters; options; the workspace or alloc_user. A function that makes an object
- * takes the address for it first. From buffer to buffer the destination comes first, as with
- * memcpy. Callbacks take user first, then the same order. Comments write ARGUMENT for
- * LMC_ERR_ARGUMENT, and so on.
+ * first takes the address of the pointer to it. If there are two buffers and no object, the
+ * destination comes first, as with memcpy. Callbacks take user, then their arguments in the same
+ * order. Comments write ARGUMENT for LMC_ERR_ARGUMENT, and so on.
  *
  * Threads. Only one thread at a time may use an object (reader, writer, salvage) or a reader that
  * this object uses as base or lender. Threads may share a pool or a quantizer, use different
@@ -219,7 +219,7 @@ enum lmc_dtype {
     LMC_F64 = 20,
     LMC_I64 = 21,
     LMC_U64 = 22,
-    LMC_I4 = 23, /* a byte holds two; of I2 and U2 four */
+    LMC_I4 = 23, /* two in a byte; I2 and U2: four in a byte */
     LMC_U4 = 24,
     LMC_I2 = 25,
     LMC_U2 = 26,
@@ -273,10 +273,10 @@ typedef struct lmc_parallel {
  * has the CRC-32C of the payload, so that damage is found without the prediction, and told from a
  * wrong prediction.
  *
- * The prediction is any array of the same size that the decoder will also have. The best one is the
- * same elements of an earlier snapshot, or an array computed from these. The encoder estimates by a
- * sample whether the block is smaller with it; at levels MAX and ARCHIVE it compares encoded
- * sizes. */
+ * The prediction is any array of the same size that the decoder will also have. The best
+ * prediction is the same elements of an earlier snapshot, or an array computed from these. The
+ * encoder estimates by a sample whether the block is smaller with the prediction; at levels MAX and
+ * ARCHIVE it compares encoded sizes. */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -325,8 +325,8 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. Of options number and prediction are used; NULL: 0 and no prediction. The prediction is
- * not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
+ * bytes. options: only number and prediction are used; NULL: 0 and no prediction. The prediction
+ * is not read if has_prediction is 0. dst may be the prediction, which is then replaced. After an
  * error the prediction is unchanged; any other dst is undefined. Time O(size) for any input.
  * Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is
  * intact), BASE_WRONG (the prediction has another size or other bytes). */
@@ -351,7 +351,7 @@ typedef struct lmc_tensor_options {
     const void *prediction;       /* of the whole tensor (see layer 1); or NULL */
     /* For lossy encoding; or NULL. If it was fitted with a second moment, prediction must be the
      * decoded second moment, also for decoding. Blocks are as large as with a prediction: to
-     * decode, give the same quantizer or that log2_block. */
+     * decode, pass the same quantizer, or the log2_block of encoding. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
