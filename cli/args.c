@@ -3,7 +3,7 @@
 
 #include "input/base.h"
 
-/* Until the command of lmc series is known, the verb is that of its first command. */
+/* Until the command of lmc series is known, the verb is VERB_SERIES_ADD, its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
 
 /* Other words for verbs that options select. */
@@ -16,7 +16,7 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The verb of a word or alias; for "series" its first command. N_VERBS: there is none. */
+/* The verb of a word or alias; for "series", VERB_SERIES_ADD. N_VERBS: there is none. */
 static enum verb verb_of_word(const char *word)
 {
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
@@ -45,7 +45,7 @@ static void say_series_usage(const struct arguments *a)
     say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
 }
 
-/* "--json is for -l, 'lmc diff' and 'lmc stats'"; if it is for many: "-r is not for 'lmc diff'" */
+/* "--json is for -l, 'lmc diff' and 'lmc stats'", or for many verbs "-r is not for 'lmc diff'". */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
     char *list, name[32];
@@ -78,7 +78,7 @@ struct reading {
     int argc, at;
     int verb_at;      /* index of the word of the verb; 0: there is none */
     const char *word; /* the first name, if that is no verb; or NULL */
-    int is_wrong;     /* it cannot be a file: it is first, or more follows */
+    int is_wrong;     /* the word cannot be a file: it is first, or more follows */
     const char *mode; /* what selects the verb, as it was written; NULL: nothing */
     uint64_t given;   /* a bit for each of the options */
 };
@@ -134,7 +134,7 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     return CODE_OK;
 }
 
-/* Whether a row is valid here: some are only for lmc series. */
+/* Whether a row of the table is valid: some rows are only for lmc series. */
 static int is_visible(const struct option *o, const struct arguments *a)
 {
     return is_series(a) || (o->verbs & PLAIN);
@@ -160,7 +160,7 @@ static const struct option *find_long(const struct arguments *a, const char *wor
     return NULL;
 }
 
-/* Options and words of other tools, and what lmc has instead. */
+/* Options and words of other tools, and what lmc has instead of them. */
 static const struct {
     const char *names, *says; /* each name with a space on both sides */
 } habits[] = {
@@ -188,7 +188,7 @@ static const char *find_habit(const char *name)
     return NULL;
 }
 
-/* The option that was probably meant: a similar one, or the only one that begins so. */
+/* The option that was probably meant: a similar one, or the only one that begins with the word. */
 static const char *find_meant(const struct arguments *a, const char *word)
 {
     const char *longer = NULL;
@@ -422,8 +422,8 @@ static int find_first_name(const struct reading *r)
     return 0;
 }
 
-/* Refuses a word that is no verb and no file: what follows it must not be compressed by mistake.
- * But if it follows options and is alone, it is a missing file: "lmc -d model". */
+/* Refuses a word that is no verb and no file: files behind it must not be compressed by mistake.
+ * But if the word follows options and is alone, it is a missing file: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
     const char *const word = r->word, *near = NULL, *series = "", *says = find_habit(word);

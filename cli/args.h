@@ -11,7 +11,7 @@
 #include "choose/quantise.h"
 #include "verb/verbs.h"
 
-/* Up to VERB_LIST, options select them; then words; the last are the commands of lmc series. */
+/* Options select verbs up to VERB_LIST, words the others. The last are commands of lmc series. */
 enum verb {
     VERB_COMPRESS,
     VERB_RESTORE,
@@ -104,8 +104,8 @@ enum kind {
     COUNT, /* a number of at least `value`: a uint64_t at `at` */
 };
 
-/* A row lists the verbs that take the option; with any other it is a mistake. Two rows may have the
- * same name: then the first one that is valid for the command line counts. */
+/* A row lists the verbs that take the option; for other verbs the option is a mistake. Two rows may
+ * have the same name: then the first row that is valid for the command line counts. */
 struct option {
     char letter;      /* 0: it has none */
     const char *name; /* "": it has none */

@@ -2,7 +2,7 @@
 #include "args.h"
 
 /* The lines of help.txt, up to NULL; help.sed makes this array when lmc is built. A topic begins
- * with "# NAME"; before the first one is the overview. */
+ * with "# NAME"; the overview is before the first topic. */
 extern const char *const help_lines[];
 
 #define MARK "# "

@@ -78,7 +78,7 @@ static size_t drop_repeated(char **names, size_t n)
     return kept;
 }
 
-/* With --rm, refuses all if an input is missing: it may be a verb that is not the first word. */
+/* With --rm, refuses all inputs if one is missing: it may be a verb that is not the first word. */
 static int check_inputs(const struct options *o)
 {
     struct stat st;
@@ -140,12 +140,12 @@ static int close_standard_output(int code)
 {
     struct pollfd closed = {STDOUT_FILENO, 0, 0};
     if ((fflush(stdout) == 0 && !ferror(stdout)) || code != CODE_OK) return code;
-    if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be from another call */
+    if (poll(&closed, 1, 0) == 1 && (closed.revents & POLLERR)) /* errno may be of another call */
         return code;
     return fail_errno(STANDARD_OUTPUT, errno, "cannot write");
 }
 
-/* Raises the limit of open files: each link of a chain is one, and shells allow few. */
+/* Raises the limit of open files: each link of a chain is an open file, and shells allow few. */
 static void allow_many_files(void)
 {
     const rlim_t wanted = 65536;

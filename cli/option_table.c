@@ -55,7 +55,7 @@ int refer_to_help(const struct arguments *a)
 
 static int take_output(struct arguments *a, const char *text)
 {
-    /* if it were opened by that name, a file there would be overwritten from its beginning */
+    /* opening /dev/stdout would overwrite a file there from its beginning */
     a->o.output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
     return CODE_OK;
 }

@@ -31,7 +31,7 @@ static int ends_with(const char *name, const char *suffix)
     return size >= length && strcmp(name + size - length, suffix) == 0;
 }
 
-/* Suffixes of PyTorch do not tell the kind: other files have them, too. */
+/* Suffixes of PyTorch do not tell the kind: other programs use these suffixes, too. */
 static const struct {
     const char *suffix;
     enum container_kind kind;

@@ -1,11 +1,11 @@
 /* container.h - find the tensors in safetensors, GGUF, NumPy and PyTorch files
  * SPDX-License-Identifier: MIT
  *
- * Input is memory, output a list of lmc_tensor; there is no I/O, so that it can be fuzzed. The
- * caller passes the beginning of a file. If the header is longer, CONTAINER_MORE tells how many
+ * The input is memory, the output is a list of lmc_tensor. There is no I/O, so fuzzing is simple.
+ * The caller passes the beginning of a file. If the header is longer, CONTAINER_MORE tells how many
  * bytes are needed. Files of PyTorch have their directory at the end, and are read through a view.
- * All input is checked: every tensor of the list is within the file, has a name that no other has,
- * overlaps no other, and has the size that follows from dtype and shape.
+ * All input is checked: every tensor of the list is within the file, overlaps no other tensor, and
+ * has a unique name and the size that follows from dtype and shape.
  */
 #pragma once
 
@@ -25,16 +25,16 @@ enum container_kind {
 enum container_result {
     CONTAINER_OK,    /* the tensors are known */
     CONTAINER_OTHER, /* does not look like one of the formats */
-    CONTAINER_MORE,  /* looks like one, but `need` bytes from its beginning are needed */
-    CONTAINER_BAD,   /* looks like one, but is damaged: see error */
+    CONTAINER_MORE,  /* looks like one of them, but its first `need` bytes are needed */
+    CONTAINER_BAD,   /* looks like one of them, but is damaged: see error */
     CONTAINER_MEMORY /* out of memory */
 };
 
 /* PyTorch has only flagged the tensor as conjugated or negated; its bytes have the old values. */
 enum { VIEW_CONJUGATED = 1, VIEW_NEGATED = 2 };
 
-/* A tensor of PyTorch that is not in the list as it is: it shares bytes with others, or its
- * elements are in another order than that of its shape. */
+/* A tensor of PyTorch that the list does not have as it is: it shares bytes with other tensors, or
+ * its elements are not in the order of its shape. */
 struct container_view {
     const char *name, *dtype;
     unsigned rank;
@@ -49,7 +49,7 @@ struct container {
     enum container_kind kind;
     lmc_tensor *tensors; /* sorted by offset */
     size_t n_tensors;
-    uint64_t end;    /* where the data ends, with padding, by the header */
+    uint64_t end;    /* where the data and its padding end, as the header says */
     size_t need;     /* for CONTAINER_MORE */
     char error[256]; /* for CONTAINER_BAD */
     char note[256];  /* for CONTAINER_OK: what was not understood, and is left as bytes; or "" */
@@ -66,16 +66,16 @@ const char *container_name(enum container_kind kind);
 /* Frees what the container holds, and empties it. */
 void container_free(struct container *c);
 
-/* The format that a file of this name should have. Also NONE for names of torch.save(), which are
- * only a convention: see container_suffix(). */
+/* The format that a file of this name should have. Names of torch.save() are only a convention, so
+ * NONE for them: see container_suffix(). */
 enum container_kind container_kind_of_name(const char *name);
 
 /* The suffix by which programs recognise the format, such as ".npy" or ".pt"; or "". */
 const char *container_suffix(const char *name);
 
 /* data: the first size bytes of a file of file_size bytes (or LMC_UNKNOWN_SIZE). The content
- * decides what it is. expected: the format of its name, or CONTAINER_NONE; if the file has no known
- * format, c->error tells why it is not that one. c is to be freed after CONTAINER_OK only. */
+ * decides what it is. expected: the format of its name, or CONTAINER_NONE; if the format is not
+ * known, c->error tells why it is not the expected one. Free c only after CONTAINER_OK. */
 enum container_result container_parse(struct container *c, const void *data, size_t size,
                                       uint64_t file_size, enum container_kind expected);
 
@@ -96,10 +96,10 @@ struct dcp;
 /* A file with random access, for parsers of formats whose directory is at the end. */
 struct view {
     uint64_t size;
-    /* The bytes that the file takes where it is stored, perhaps compressed. What a parser allocates
-     * is limited by that, as a few stored bytes can claim or repeat a lot. */
+    /* The bytes that the file takes where it is stored, perhaps compressed. This weight limits what
+     * a parser allocates, as a few stored bytes can claim or repeat a lot. */
     uint64_t weight;
-    /* Reads size bytes from offset on, which are within the view. Not 0: an error */
+    /* Reads size bytes from offset on, which are within the view. Does not return 0 on errors. */
     int (*read)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
 };
@@ -118,20 +118,20 @@ int container_is_lfs_pointer(const void *data, size_t size);
 int container_is_legacy_torch(const void *data, size_t size);
 
 /* Like container_parse(), for files that are read through a view; never MORE. name: of the file,
- * without its directory; d: parsed from the .metadata beside it, or NULL. If it is OTHER or BAD,
- * the file is plain bytes, whatever its name: other files have such names, too. */
+ * without its directory; d: parsed from the .metadata beside it, or NULL. After OTHER or BAD, the
+ * file is plain bytes, whatever its name: other files have such names, too. */
 enum container_result container_parse_view(struct container *c, const struct view *v,
                                            const char *name, const struct dcp *d);
 
 /* The same for a file in a snapshot: finds, as views, the tensors of PyTorch that the snapshot does
- * not list as they are. f: the list. BAD: also if the file does not describe all of the list.
+ * not list as they are. f: the list. BAD: also if the file does not describe all listed tensors.
  */
 enum container_result container_find_views(struct container *c, const struct view *v,
                                            const lmc_file *f, const struct dcp *d);
 
 /* -- elements of a view, in the order of its shape (gather.c) -- */
 
-/* Set it to zero, and then the members before `at`. */
+/* Must be all zero at first; then the caller sets the members before `at`. */
 struct gathering {
     const unsigned char *span; /* all bytes from the first to the last element */
     size_t width;              /* of an element */
@@ -145,5 +145,5 @@ struct gathering {
  */
 size_t gather_elements(struct gathering *g, void *dst, size_t cap);
 
-/* Conjugates and negates elements by the flags of a view. 0: not known how for that dtype. */
+/* Conjugates and negates elements by the flags of a view. 0: it cannot do so for that dtype. */
 int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags);

@@ -26,13 +26,13 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
 #define CONTAINER_MAX_DTYPE 32u
 #define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
 
-/* Writes what is wrong to x->error, of a container or another struct that has one. It is a macro,
+/* Writes what is wrong to x->error. x: a container, or another struct with `error`. It is a macro,
  * so that compilers see the result BAD, and do not warn of uninitialised values. */
 #define container_bad(x, ...)                                                                      \
     (container_say((x)->error, sizeof(x)->error, __VA_ARGS__), CONTAINER_BAD)
 LIKE_PRINTF(3, 4) void container_say(char *error, size_t size, const char *format, ...);
 
-/* Returns what the call returns, unless that is CONTAINER_OK. */
+/* Returns the call's result from the function, unless it is CONTAINER_OK. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         const enum container_result tried = (call);                                                \
@@ -42,7 +42,7 @@ LIKE_PRINTF(3, 4) void container_say(char *error, size_t size, const char *forma
 /* A little-endian number of size bytes. */
 uint64_t container_number(const unsigned char *p, unsigned size);
 
-/* Bytes that the list of a file's content may take, as a few bytes can repeat long names. */
+/* The limit for bytes of the list of a file's content: a few stored bytes can repeat long names. */
 uint64_t container_budget(const struct view *v);
 
 /* Grows *(T **)array, which has room for *room things of that size, to at least n. OK or MEMORY. */
@@ -52,10 +52,10 @@ enum container_result container_grow(void *array, uint64_t n, size_t *room, size
 enum container_result container_append(void *array, size_t *used, size_t *room, const void *things,
                                        size_t n, size_t size);
 
-/* For a header of `need` bytes: MORE; BAD if the file has fewer, or that is over the limit. */
+/* For a header of `need` bytes: MORE; BAD if the file has fewer, or `need` is over the limit. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
 
-/* *bytes: size of all elements of the shape, of `bits` bits each. Returns 0 if that is no whole
+/* *bytes: size of all elements of the shape, of `bits` bits each. Returns 0 if the size is no whole
  * number of bytes, or over the limit. */
 int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes);
 

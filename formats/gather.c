@@ -54,7 +54,7 @@ int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags
     if (!flags) return 1;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(dtype, known[i].name) == 0) {
-            /* the sign is the top bit of the last byte: of the element, or of each of its halves */
+            /* the sign is the top bit of the last byte: of the element; if complex, of each half */
             const size_t width = known[i].width;
             const int is_conjugated = known[i].is_complex && (flags & VIEW_CONJUGATED);
             for (size_t k = 0; k + width <= size; k += width) {

@@ -34,7 +34,7 @@ struct gguf_type {
     unsigned size; /* bytes of a block */
 };
 
-/* Finds a type by its number. A type without name was removed or is unknown. */
+/* Finds a type by its number. NULL: GGML has removed the type, or lmc does not know it. */
 static const struct gguf_type *gguf_find_type(uint64_t number)
 {
     static const struct gguf_type types[] = {
@@ -110,7 +110,7 @@ static enum container_result gguf_read_metadata(struct container *c, struct gguf
     return CONTAINER_OK;
 }
 
-/* Goes through the tensor infos to find out how much memory to allocate. */
+/* Reads all tensor infos to find out how much memory to allocate. */
 static enum container_result gguf_measure_infos(struct container *c, struct gguf_cursor *g,
                                                 uint64_t n, size_t *n_numbers, size_t *n_characters)
 {
@@ -133,11 +133,11 @@ static enum container_result gguf_measure_infos(struct container *c, struct gguf
     return CONTAINER_OK;
 }
 
-/* Sets the size of a tensor; UINT64_MAX if its type is unknown: then the next tensor tells it. */
+/* Sets a tensor's size; UINT64_MAX if its type is unknown: gguf_guess_sizes() replaces that. */
 static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
                                             const struct gguf_type *type)
 {
-    uint64_t shape[LMC_MAX_RANK] = {1}; /* in blocks, which are along the innermost dimension */
+    uint64_t shape[LMC_MAX_RANK] = {1}; /* in blocks, which divide the innermost dimension */
     const unsigned last = t->rank ? t->rank - 1 : 0;
     t->size = UINT64_MAX;
     if (!type) return CONTAINER_OK;
@@ -173,8 +173,8 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
     return gguf_read_size(c, t, type);
 }
 
-/* Sets the size of tensors of unknown type: up to the next tensor or the end of the file. If that
- * end is needed and unknown, no tensors are listed. */
+/* Sets the size of tensors of unknown type: up to the next tensor or the end of the file. If the
+ * end of the file is needed and unknown, no tensors are listed. */
 static enum container_result gguf_guess_sizes(struct container *c, uint64_t file_size)
 {
     qsort(c->tensors, c->n_tensors, sizeof *c->tensors, container_compare_offsets);

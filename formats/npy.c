@@ -31,7 +31,7 @@ static int npy_accept_word(struct npy_text *n, const char *word)
     return 1;
 }
 
-/* Takes a quoted string without escapes, cut to fit into out. */
+/* Takes a quoted string without escapes. out gets as much of it as fits. */
 static int npy_take_string(struct npy_text *n, char *out, size_t cap)
 {
     char quote = npy_peek(n);
@@ -90,7 +90,7 @@ struct npy_header {
     unsigned rank;
 };
 
-/* {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, keys in any order. */
+/* Reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with keys in any order. */
 static int npy_read_header(struct npy_text *n, struct npy_header *header)
 {
     unsigned seen = 0;

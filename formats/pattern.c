@@ -6,7 +6,7 @@
 
 #include "printable.h"
 
-/* The rest of a text that has several parts, one after another. */
+/* What is left of a text that has several parts, one after another. */
 struct text {
     const char *at;
     size_t size;
@@ -91,7 +91,7 @@ const char *find_pattern_fault(const char *pattern, size_t size)
     return fault;
 }
 
-/* Matches one element of the pattern, no '*', with one character. */
+/* Matches one element of the pattern, which is not '*', with one character. */
 static int match_one(struct text *pattern, struct text *name)
 {
     const uint32_t wanted = next_character(pattern), c = next_character(name);
@@ -101,7 +101,7 @@ static int match_one(struct text *pattern, struct text *name)
 }
 
 /* If something does not match, the last '*' takes one more character. Trying an earlier '*' is not
- * needed: the last one can take what that one would. */
+ * needed: the last '*' can take any characters that the earlier one would take. */
 int match_pattern(const char *pattern, size_t size, const char *directory, const char *name)
 {
     struct text p = make_text(pattern, size), t = make_text(name, strlen(name)), p_star = p,

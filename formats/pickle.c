@@ -3,7 +3,7 @@
 
 #include "container_check.h"
 
-/* MIN: allowed for files of any size. MAX: more than a checkpoint has. Fuzzers set less. */
+/* MIN_SIZE is allowed for files of any size; no checkpoint needs MAX_SIZE. Fuzzers set less. */
 #ifndef MIN_SIZE
 #define MIN_SIZE ((size_t)8 << 20)
 #define MAX_SIZE ((size_t)64 << 20)
@@ -47,7 +47,7 @@ static enum container_result push(struct pickle *p, uint32_t node)
     return container_append(&p->stack, &p->n_stack, &p->stack_room, &node, 1, sizeof node);
 }
 
-/* The lowest thing on the stack that may be taken: nothing below the last mark. */
+/* The lowest place of the stack that may be taken: things below the last mark may not. */
 static size_t bottom(const struct pickle *p) { return p->n_marks ? p->marks[p->n_marks - 1] : 0; }
 
 static enum container_result pop(struct pickle *p, uint32_t *node)
@@ -97,8 +97,8 @@ static enum container_result push_number(struct pickle *p, enum pickle_type type
     return CONTAINER_OK;
 }
 
-/* Adds a text to p->texts, which has room: the source of a text has as many bytes, and an opcode,
- * whose byte is enough for the zero. */
+/* Adds a text to p->texts, which has room: the pickle has as many bytes for the text, and one for
+ * its opcode, which leaves room for the zero byte. */
 static void add_text(struct pickle *p, uint32_t node, const void *text, size_t size)
 {
     struct pickle_node *const n = &p->nodes[node];
@@ -137,8 +137,8 @@ static enum container_result push_global(struct pickle *p)
     return CONTAINER_OK;
 }
 
-/* The same from two texts on the stack. These can be used many times, so the room for all globals
- * is limited, and leaves enough for texts that are still to be read. */
+/* The same from two texts on the stack. A pickle can use the same texts many times. So the room for
+ * all globals is limited, and leaves enough for texts that are still to be read. */
 static enum container_result push_stack_global(struct pickle *p)
 {
     uint32_t module, name;
@@ -225,7 +225,7 @@ static enum container_result make_tuple(struct pickle *p, enum pickle_type type,
     return push(p, node);
 }
 
-/* n: how many things the opcode takes: function, arguments and, if 3, named arguments. */
+/* n: how many things the opcode takes: function, arguments and, if n is 3, named arguments. */
 static enum container_result make_call(struct pickle *p, unsigned n)
 {
     uint32_t node, function, arguments, names;
@@ -380,7 +380,7 @@ static enum container_result run_pickle(struct pickle *p)
     TRY(make_node(p, PICKLE_OTHER, &none)); /* number 0 */
     TRY(container_grow(&p->links, 1, &p->links_room, sizeof *p->links));
     p->n_links = 1;
-    /* room for texts as they are read, and as much for globals made of two texts */
+    /* room for texts that are read, and as much for globals that are made of two texts */
     p->texts = (char *)malloc(2 * p->size + 2);
     if (!p->texts) return CONTAINER_MEMORY;
     for (;;) {

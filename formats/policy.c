@@ -111,7 +111,7 @@ static int parse_size(uint64_t *size, struct part p)
     return 1;
 }
 
-/* strtod() needs the decimal point of the locale, which may be another than '.'. */
+/* strtod() needs the decimal point of the locale, which may differ from '.'. */
 static int parse_bound(double *bound, struct part p)
 {
     const char *const point = localeconv()->decimal_point;
@@ -192,7 +192,7 @@ static const char *parse_choice(struct rule *r, struct part p)
            "lossless";
 }
 
-/* Whether it may be a misspelt field: as a part of the pattern it would silently match nothing. */
+/* Whether p may be a misspelt field: as a part of the pattern, p would silently match nothing. */
 static int is_like_field(struct part p)
 {
     size_t size = 0;
@@ -200,7 +200,7 @@ static int is_like_field(struct part p)
     return size >= 3 && size < p.size && p.at[size] == '=';
 }
 
-/* Parses a field behind the pattern. *is_field 0: it is none, and belongs to the pattern. */
+/* Parses a field behind the pattern. *is_field 0: `field` is none, but a part of the pattern. */
 static const char *parse_field(struct rule *r, struct part field, int *is_field)
 {
     const char *const equals = (const char *)memchr(field.at, '=', field.size);
@@ -226,7 +226,7 @@ static const char *parse_field(struct rule *r, struct part field, int *is_field)
     return is_like_field(field) ? "the fields are role=, dtype=, min= and max=" : NULL;
 }
 
-/* Starts from the end, as a pattern may have commas itself. */
+/* Parses fields from the last to the first, as the pattern before them may have commas. */
 static const char *parse_fields(struct rule *r)
 {
     for (;;) {

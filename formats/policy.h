@@ -21,10 +21,10 @@ extern const char *const role_names[N_ROLES];
 /* The roles that a rule without role= selects. */
 #define DEFAULT_ROLES (ROLE_BIT(ROLE_M) | ROLE_BIT(ROLE_V) | ROLE_BIT(ROLE_GRADIENT))
 
-/* The words for first and second moments, in names that are otherwise equal. */
+/* The words for first and second moments, in names that are equal apart from these words. */
 struct moments {
     const char *m, *v;
-    int is_common; /* common words: only both together mean moments */
+    int is_common; /* common words: they mean moments only if both occur */
 };
 
 enum choice_kind { CHOOSE_LOSSLESS, CHOOSE_BITS, CHOOSE_BOUND, CHOOSE_AUTO };
@@ -41,7 +41,7 @@ struct rule {
     double bound;
 };
 
-/* "role=v match=GLOB": sets a role that the names do not tell. */
+/* "role=v match=GLOB": sets the role of tensors whose names do not tell it. */
 struct naming {
     char *glob;
     enum role role;
@@ -75,22 +75,22 @@ const char *parse_policy_line(struct policy *p, const char *line);
 /* The first place where text has the word, not as a part of a longer word; NULL: none. */
 const char *find_word(const char *text, const char *word);
 
-/* What the name of a tensor, or else the path of its file, tells. */
+/* What the name of a tensor tells, or, if that tells nothing, the path of its file. */
 struct meaning {
     enum role role;
     const struct moments *names; /* for a moment, the words by which it was found; or NULL */
-    const char *word;            /* then: the word in name or path */
+    const char *word;            /* for a moment: the word in the name or path */
 };
 
-/* path: of the tensor's file, in the snapshot. What is no float has only roles that users set. */
+/* path: of the tensor's file, in the snapshot. Other dtypes than floats have only users' roles. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last rule that matches, or NULL. If none is for weights, rules with auto: are for them, too.
+/* The last rule that matches; or NULL. If no rule is for weights, rules with auto: are for them.
  */
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role);
 
-/* Why a tensor is not quantised by that rule, whatever its values are; NULL: it is. */
+/* Why a rule does not quantise a tensor, whatever its values are; NULL: it does. */
 const char *find_obstacle(const struct rule *r, enum role role, const lmc_tensor *t);
 
 /* Whether quantising a tensor of that role by that rule uses the second moment. */
@@ -100,6 +100,6 @@ int wants_second(const struct rule *r, enum role role);
 uint64_t choose_group(const lmc_tensor *t);
 
 /* Sets the options by a rule, for a tensor of that role; not the second moment itself. has_second:
- * that can be read when the tensor is decoded. */
+ * the second moment can be read when the tensor is decoded. */
 void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r, enum role role,
                            const lmc_tensor *t, int has_second);

@@ -23,8 +23,8 @@ uint32_t read_character(const char *text, size_t size, size_t *used)
     return c;
 }
 
-/* Whether it is a control character, changes format or direction, ends a line, has no width, or is
- * a tag or no character (Unicode 15: Cc, Cf, Zl, Zp, and invisible fillers). */
+/* Whether c is a control character, changes format or direction, ends a line, has no width, or is a
+ * tag or no character (Unicode 15: Cc, Cf, Zl, Zp, and invisible fillers). */
 static int is_hidden(uint32_t c)
 {
     static const struct {

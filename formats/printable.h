@@ -2,15 +2,15 @@
  * SPDX-License-Identifier: MIT
  *
  * Names come from files, and may contain anything. Characters that move the cursor, change colours,
- * end the line, change the direction of writing or are invisible are escaped: as \xHH a byte that
- * is no UTF-8 or a control character, as \u{HHHH} a character.
+ * end the line, change the direction of writing or are invisible are escaped: \xHH is a byte that
+ * is no UTF-8 or a control character, \u{HHHH} any other character.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* For a function with a format: the number of that argument, and of the first value (0: a list). */
+/* For a function with a format: the numbers of the format and of the first value (0: a list). */
 #if defined(__GNUC__)
 #define LIKE_PRINTF(format_at, first) __attribute__((format(printf, format_at, first)))
 #else
@@ -18,17 +18,17 @@
 #endif
 
 /* The character at the beginning of a text, if it is valid UTF-8: no surrogate, at most U+10FFFF,
- * and in its shortest form. *used: its bytes; 0: it is invalid. size is at least 1. */
+ * and in its shortest form. *used: its size in bytes; 0: it is invalid. size is at least 1. */
 uint32_t read_character(const char *text, size_t size, size_t *used);
 
 /* The most bytes that one character becomes: "\u{10FFFF}". */
 #define MAX_PRINTABLE 10
 
 /* Writes the first character of a text of size bytes to out. *used: how many bytes of the text it
- * has. Returns how many bytes of out were written. */
+ * takes. Returns how many bytes of out were written. */
 size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used);
 
-/* Writes text, cut between characters to cap bytes with its zero. Returns its size without that. */
+/* Writes text and a zero, cut between characters to cap bytes. Returns the size without zero. */
 size_t format_printable(char *out, size_t cap, const char *text);
 
 /* A printable copy of size bytes of text; to be freed. NULL: out of memory. */

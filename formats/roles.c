@@ -5,19 +5,19 @@
 
 #include "pattern.h"
 
-/* Quantising smaller ones saves nothing: table and scales are larger. */
+/* Quantising smaller tensors saves nothing: table and scales are larger than what is saved. */
 #define MIN_QUANTISED_ELEMENTS ((uint64_t)16 << 10)
 
-/* Shorter ones may be norms and biases, which are sensitive; longer ones are optimizer state. */
+/* Shorter flat tensors may be norms or biases, which are sensitive; others are optimizer state. */
 #define MIN_FLAT_ELEMENTS ((uint64_t)256 << 10)
 
-/* Words of PyTorch, DeepSpeed and Megatron; of optax and Flax. */
+/* Words of PyTorch, DeepSpeed and Megatron; words of optax and Flax. */
 static const struct moments known_moments[] = {{"exp_avg", "exp_avg_sq", 0}, {"mu", "nu", 1}};
 
 static const char *const gradient_words[] = {"grad",      "grads",     "gradient",
                                              "gradients", "main_grad", "main_grads"};
 
-/* State that is neither moment nor weight: how much loss it bears is unknown. */
+/* State that is neither moment nor weight. How much loss is harmless there is unknown. */
 static const char *const other_words[] = {"max_exp_avg_sq", "momentum_buffer"};
 
 static int is_word_character(char c)
@@ -51,7 +51,7 @@ static int has_part(const char *text, const char *const *words, size_t n)
     return 0;
 }
 
-/* A path with both words tells nothing: its file may also have masters. */
+/* A path with both words tells no role: its file has both moments, and perhaps masters. */
 static int find_moment(struct meaning *found, const struct moments *names, const char *text,
                        int is_path)
 {
@@ -139,7 +139,7 @@ static int is_flat(const lmc_tensor *t)
     return n <= 1;
 }
 
-/* A row, or some rows, or 256 elements. */
+/* The group is a row, some rows, or 256 elements. */
 uint64_t choose_group(const lmc_tensor *t)
 {
     uint64_t n = 1;
@@ -167,9 +167,9 @@ int wants_second(const struct rule *r, enum role role)
     return role == ROLE_M && r->measure != LMC_MEASURE_RELATIVE;
 }
 
-/* The bound is for the optimizer's update, to which both moments add an error: each gets bound /
- * sqrt(2). For other tensors it is for the tensor itself, as NMSE. The update's error by a first
- * moment cannot be measured without the second one: then the bound is for each element. */
+/* For moments, the bound is for the optimizer's update. Both moments add an error to it, so each
+ * gets bound / sqrt(2). For other tensors, the bound is the NMSE of the tensor. Without the second
+ * moment, the update's error cannot be measured: then the bound is for each element. */
 void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r, enum role role,
                            const lmc_tensor *t, int has_second)
 {

@@ -3,8 +3,8 @@
  *
  * This follows the rules of spec/foreign-bases.md exactly: the header decides what the items of a
  * base are, so every decoder must get the same result. That is why the JSON is parsed here:
- * libraries differ in what they accept, above all in numbers, depths and zero characters. It is one
- * pass without a tree. Members that are not needed are only checked.
+ * libraries differ in what they accept, above all in numbers, depths and zero characters. Parsing
+ * takes one pass and makes no tree. Members that are not needed are only checked.
  */
 #include "container_check.h"
 #include "printable.h"
@@ -20,17 +20,17 @@ struct header_string {
 struct header {
     struct container *c;
     const unsigned char *begin, *at, *end;
-    /* The place for the next string in c->strings. This has room for all of them: unescaping makes
-     * none longer, and each has two quotes, which leave room for its zero byte. */
+    /* The place for the next string in c->strings, which has room for all strings: unescaping makes
+     * none longer, and the two quotes of each leave room for its zero byte. */
     char *strings;
-    /* The keys of all open objects, to find those that occur twice. */
+    /* The keys of all open objects, to find keys that occur twice. */
     struct header_string *keys;
     size_t n_keys, keys_room;
     size_t tensors_room, n_shapes, shapes_room;
     enum container_result result; /* CONTAINER_OK until something is wrong */
 };
 
-/* All functions that read something return 1 if it is valid, else 0. */
+/* All functions that read something return 1 if the JSON is valid, else 0. */
 
 static int header_wrong(struct header *h, const char *what)
 {
@@ -184,7 +184,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-/* Checks the keys of an object that ends, from key number `from` on. */
+/* Checks the keys of an object that ends here. They are the keys from number `from` on. */
 static int check_keys(struct header *h, size_t from)
 {
     const size_t n = h->n_keys - from;
@@ -251,7 +251,7 @@ struct counts {
     int is_wrong; /* an element is no valid number */
 };
 
-/* What was read of the entry of a tensor. */
+/* What was read from the entry of a tensor. */
 struct entry_of_tensor {
     lmc_tensor t;
     size_t dtype_size;

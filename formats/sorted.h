@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* For qsort() and bsearch(): of texts, and of structs that begin with one. */
+/* For qsort() and bsearch() of texts, and of structs that begin with a text. */
 static inline int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -20,7 +20,7 @@ static inline int compare_named(const void *a, const void *b)
 }
 
 /* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
- * is false; else n. It must be true for all smaller and false for all larger numbers. */
+ * is false; else n. `is_before` must be true for all smaller and false for all larger numbers. */
 #define FIND_FIRST(at, n, is_before)                                                               \
     do {                                                                                           \
         size_t low_ = 0, high_ = (n);                                                              \

@@ -14,7 +14,7 @@
  */
 
 struct zip_member {
-    const char *name; /* a zero byte ends it; it contains none */
+    const char *name; /* ends with a zero byte, and contains no other */
     uint64_t local;   /* offset of its local header in the view */
     uint64_t offset;  /* offset of its data; 0: unknown, see zip_locate() */
     uint64_t size;    /* of its data */
@@ -34,8 +34,8 @@ struct zip {
  * to be freed; OTHER (none ends there) or BAD: see error; MEMORY. */
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end);
 
-/* Finds the offset of the member's data, unless it is known, by the local header, as only this
- * tells its own length. OK, BAD (see error) or MEMORY. */
+/* Finds the offset of the member's data, unless it is known. Reads the local header for that, as
+ * only this header tells its own length. OK, BAD (see error) or MEMORY. */
 enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m);
 
 /* The member of that name; NULL: there is none. */
@@ -45,8 +45,8 @@ void zip_free(struct zip *z);
 
 /* -- the content of a Python pickle, without running any of it --
  *
- * A pickle is a program for a stack machine. This one has the opcodes that torch.load(...,
- * weights_only=True) allows, and those by which protocols 3 to 5 write the same. Nothing is
+ * A pickle is a program for a stack machine. This machine has the opcodes that torch.load(...,
+ * weights_only=True) allows, and opcodes by which protocols 3 to 5 write the same. Nothing is
  * imported or called: a global is its name, a call is a node with a function and its arguments. The
  * result is a graph, in which an object that is used twice is one node.
  *
@@ -54,8 +54,8 @@ void zip_free(struct zip *z);
  * for each thing that it takes from the stack. There is no recursion.
  */
 
-/* The largest pickle that is read from a file of that weight (container.h). In real files it is a
- * small part: some 250 bytes and 20 nodes for each tensor, which itself is larger.
+/* The largest pickle that is read from a file of that weight (container.h). In real files the
+ * pickle is a small part: some 250 bytes and 20 nodes for each tensor.
  */
 size_t pickle_max_size(uint64_t weight);
 
@@ -99,7 +99,7 @@ struct pickle {
     char *texts; /* each followed by a zero byte; may contain others */
     uint32_t root;
     char error[96];
-    /* used while reading */
+    /* used only while reading */
     const unsigned char *data;
     size_t size, at;
     uint64_t max_nodes; /* also the limit of links */
@@ -109,7 +109,7 @@ struct pickle {
     size_t n_stack, stack_room, n_marks, marks_room, n_memo, memo_room;
 };
 
-/* weight: of the file that it is in. OK: to be freed; BAD: see error; MEMORY. */
+/* weight: of the file that the pickle is in. OK: to be freed; BAD: see error; MEMORY. */
 enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight);
 
 void pickle_free(struct pickle *p);
@@ -129,17 +129,17 @@ uint32_t pickle_item(const struct pickle *p, uint32_t node, unsigned i);
  * PICKLE_MAX_MEMBERS are looked at, so that repeated calls stay fast. */
 uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key);
 
-/* *count: a number that is not negative. Returns 0 if the node is none. */
+/* *count: the value of a node that is a number >= 0. Returns 0 if the node is no such number. */
 int pickle_count(const struct pickle *p, uint32_t node, uint64_t *count);
 
-/* Such numbers of a tuple or torch.Size. Returns how many; -1: it is none, or has more than most.
+/* The numbers >= 0 of a tuple or torch.Size. Returns how many; -1: no such list, or over `most`.
  */
 int pickle_counts(const struct pickle *p, uint32_t node, uint64_t *counts, int most);
 
 /* -- the .metadata of torch.distributed.checkpoint --
  *
- * It is a pickle of the class Metadata, from which this reads where each item is, and which part of
- * which tensor it is.
+ * It is a pickle of the class Metadata. It tells where each item is, and which part of which tensor
+ * the item is.
  */
 
 /* An item: a tensor, a part of one, or another object. */
@@ -161,11 +161,11 @@ enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uin
 
 void dcp_free(struct dcp *d);
 
-/* The number of the first item of a file; its others follow. d->n: it has none. */
+/* The number of the first item of a file; its other items follow. d->n: the file has none. */
 size_t dcp_find(const struct dcp *d, const char *file);
 
-/* The extents of the whole tensor, and the position of this part in it. Returns their rank; 0:
- * nothing is known of its shape. */
+/* The extents of the whole tensor, and the position of this part in it. Returns the rank; 0:
+ * nothing is known of the shape. */
 unsigned dcp_get_part(const struct dcp *d, const struct dcp_item *item,
                       uint64_t extents[LMC_MAX_RANK], uint64_t position[LMC_MAX_RANK]);
 
@@ -184,12 +184,12 @@ struct torch_view {
     size_t name;    /* in names */
     size_t shape;   /* in shapes; of dense views, in the order of memory */
     size_t logical; /* in shapes: PyTorch's shape, then the strides */
-    int is_kept;    /* set by torch_save.c: it is in the list of tensors */
+    int is_kept;    /* set by torch_save.c: the view is in the list of tensors */
     int is_plain;   /* in memory in its logical order, and without flags */
     unsigned flags;
     unsigned rank;
     size_t order;       /* place among all views of the object */
-    int is_repeated;    /* used while finding views: it has this name already */
+    int is_repeated;    /* used while finding views: the tensor has this name already */
     uint32_t arguments; /* node of the pickle: what it is made from */
 };
 
@@ -203,12 +203,12 @@ struct torch_views {
     char error[128];
 };
 
-/* The dtype of PyTorch's name for it, or for a class of storages: "torch.float16",
+/* The dtype by PyTorch's name for it, or for a class of storages: "torch.float16",
  * "torch.HalfStorage". NULL: unknown. */
 const char *torch_dtype_name(const char *global);
 
-/* Finds the views of the pickle, whose storages are in members PREFIXdata/K. None has one name
- * twice. budget: bytes that they may take. OK, BAD or MEMORY; to be freed even after an error. */
+/* Finds the views of the pickle, whose storages are in members PREFIXdata/K. No tensor has one name
+ * twice. budget: bytes that views may take. OK, BAD or MEMORY; to be freed even after an error. */
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
                                        const struct zip *z, const char *prefix, uint64_t budget);
 
@@ -226,7 +226,7 @@ void torch_free_views(struct torch_views *views);
  *
  *     one tensor fills it, in any order of dimensions    that tensor; shape: in the order of memory
  *     tensors in it do not overlap                       each of them
- *     tensors share bytes, and one contains the others   that one; the note tells of the others
+ *     tensors share bytes, and one contains the others   this tensor; the note tells of the others
  *     else: parts of a storage, strides, overlaps        "NAME@storage", all of it in one dimension
  *     big-endian, quantised or of unknown type, or       "NAME" or "data/K", of dtype BYTES
  *     the pickle is not understood
@@ -249,5 +249,5 @@ enum container_result container_find_torch_views(struct container *c, const stru
                                                  const lmc_file *f, const struct dcp *d);
 
 /* Parses a name "NAME[256:512]" of a part of a tensor, along its first dimension. Returns the size
- * of "NAME"; 0: it is no such name, or has other dimensions, too. */
+ * of "NAME"; 0: it is no such name, or also cuts other dimensions. */
 size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end);

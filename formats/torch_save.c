@@ -7,7 +7,7 @@
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"
 
-/* Tensors must cover so much of a storage: else the storage is one tensor. */
+/* Whether tensors cover enough of a storage. If not, the storage is listed as one tensor. */
 #define COVERED(part, size) ((part) >= (size) - (size) / 16)
 
 /* A tensor that the snapshot lists. */
@@ -18,7 +18,7 @@ struct listed {
 };
 
 /* A container that grows, archive by archive. Names and shapes of its tensors are offsets at first;
- * when all are there, finish_pointers() makes pointers of them. */
+ * when all are read, finish_pointers() turns them into pointers. */
 struct builder {
     struct container *c;
     const struct view *view;
@@ -27,13 +27,13 @@ struct builder {
     size_t n_unknown; /* storages that are quantised or of unknown types */
     size_t views_room;
     int folds;                   /* all tensors become views, and the list becomes empty */
-    const char *item;            /* name of the item that this archive has; or "" */
-    const struct dcp *dcp;       /* where it is listed; or NULL */
+    const char *item;            /* name of the item that this archive is; or "" */
+    const struct dcp *dcp;       /* where the item is listed; or NULL */
     const struct dcp_item *part; /* the item there; or NULL */
     /* The file in a snapshot whose views are to be found; else NULL */
     const lmc_file *file;
     struct listed *listed; /* its tensors, sorted by name */
-    size_t n_before;       /* those before the archives that were read */
+    size_t n_before;       /* tensors before the archives that were read */
     char *item_name;
 };
 
@@ -64,7 +64,7 @@ static void name_part(char *text, size_t cap, const struct builder *b, const uin
                              (unsigned long long)(position[i] + shape[i]), i + 1 == n ? "]" : "");
 }
 
-/* Adds the tensor's name: of the item, then its path in it, part and suffix. */
+/* Adds the tensor's name: the item's name, then path in the item, part and suffix. */
 static enum container_result add_name(struct builder *b, const char *path, const char *part,
                                       const char *suffix)
 {
@@ -147,7 +147,7 @@ static enum container_result add_torch_view(struct builder *b, const struct arch
                             a->zip.members[view->member].offset + view->offset, view->size);
 }
 
-/* Adds a view of bytes of the file. Its name was just added. */
+/* Adds a view of bytes of the file. The view's name was just added. */
 static enum container_result add_name_of_bytes(struct builder *b, const struct archive_of_torch *a,
                                                const struct torch_view *view, size_t name)
 {
@@ -165,7 +165,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     return add_numbers(b, numbers, 2 * (size_t)view->rank);
 }
 
-/* Adds those of a storage's views that are not in the list of tensors as they are. */
+/* Adds the views of a storage that the list of tensors does not have as they are. */
 static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
                                              const struct torch_view *views, size_t n)
 {
@@ -191,8 +191,8 @@ static int compare_views(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Keeps the views that are not within others, and returns their number. If some of them overlap or
- * have holes, or they cover too little of the storage, keeps none. All have one dtype. */
+/* Keeps the views that are not within others, and returns their number. If these overlap or have
+ * holes, or cover too little of the storage, keeps none. All have one dtype. */
 static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
 {
     uint64_t end = 0, covered = 0;
@@ -221,14 +221,14 @@ static struct listed *find_listed_name(struct builder *b, const char *name)
                                     compare_named);
 }
 
-/* The same for the name that was just added, which is removed again. */
+/* The same for the name that was just added. Removes that name again. */
 static struct listed *take_listed(struct builder *b, size_t name)
 {
     b->names_size = name;
     return find_listed_name(b, b->c->strings + name);
 }
 
-/* Whether l is that view, `offset` bytes behind the start of the storage, which is set if so. */
+/* Whether l is that view, `offset` bytes behind the storage's start. If so, sets this start. */
 static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
                      const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
 {
@@ -241,8 +241,8 @@ static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
     return l->is_found = 1;
 }
 
-/* Finds which views of a storage are listed as they are. If none is, the local header tells where
- * the storage is: only then is it read, as it may be far away. first: of the object's order. */
+/* Finds which views of a storage are listed as they are. If none is, reads the local header to find
+ * the storage: only then, as it may be far away. first: the first view in the object's order. */
 static enum container_result find_listed(struct builder *b, struct archive_of_torch *a,
                                          struct torch_view *views, size_t n,
                                          const struct torch_view *first)
@@ -295,7 +295,7 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
     return add_other_names(b, a, views, n);
 }
 
-/* The name of a record "data/K" without the prefix; NULL: it is none. */
+/* The name of a record "data/K" without the prefix; NULL: m is no such record. */
 static const char *record_name(const struct archive_of_torch *a, const struct zip_member *m)
 {
     const char *name = m->name;
@@ -330,8 +330,8 @@ static enum container_result add_storages(struct builder *b, struct archive_of_t
     return CONTAINER_OK;
 }
 
-/* The bytes that describe an archive's tensors are much like those of the step before. As tensors
- * they can be predicted by a base. If they are shorter, the entry of a tensor costs more. */
+/* The bytes that describe an archive's tensors change little from step to step. As tensors they can
+ * be predicted by a base. If they are shorter than this, the entry of a tensor costs more. */
 #define DESCRIPTION_SIZE 2048u
 
 static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
@@ -355,7 +355,7 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
 
 /* -- archives -- */
 
-/* Finds the one directory that all members are in: what precedes data.pkl. */
+/* Finds the one directory that all members are in: the path before data.pkl. */
 static int find_prefix(struct archive_of_torch *a)
 {
     size_t found = 0;
@@ -402,7 +402,7 @@ static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
 #define note(c, ...)                                                                               \
     ((c)->note[0] ? (void)0 : container_say((c)->note, sizeof(c)->note, __VA_ARGS__))
 
-/* Reads views from the pickle. If it is not understood, there are none. */
+/* Reads views from the pickle. If the pickle is not understood, there are no views. */
 static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
 {
     struct pickle p;
@@ -431,8 +431,8 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
 
 static int is_bytes(const lmc_tensor *t) { return strcmp(t->dtype, "BYTES") == 0; }
 
-/* Finds the name of an item that is not in .metadata: that of the first listed tensor in it,
- * without the tensor's path in the archive. */
+/* Finds the name of an item that is not in .metadata: the name of the first listed tensor in the
+ * item, without the tensor's path in the archive. */
 static enum container_result name_item(struct builder *b, const struct archive_of_torch *a)
 {
     static const char suffix[] = "@storage";
@@ -447,7 +447,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
         size -= sizeof suffix - 1;
     for (size_t i = 0; i < a->views.n; i++) {
         const char *const path = a->views.names + a->views.list[i].name;
-        const size_t length = strlen(path) + (*path != 0); /* with its dot */
+        const size_t length = strlen(path) + (*path != 0); /* with the dot before it */
         if (length > size || length < most || strcmp(a->views.list[i].dtype, t->dtype) != 0 ||
             (*path && (t->name[size - length] != '.' ||
                        memcmp(t->name + size - length + 1, path, length - 1) != 0)))
@@ -464,7 +464,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
     return CONTAINER_OK;
 }
 
-/* Adds the archive that ends at `end`. OTHER: none of torch.save() does. *start: its beginning. */
+/* Adds the archive that ends at `end`. OTHER: it is not of torch.save(). *start: its beginning. */
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
                                          uint64_t *start)
 {
@@ -516,8 +516,8 @@ static enum container_result finish_builder(struct builder *b)
 
 /* An entry of a tensor takes some 50 bytes, which tiny tensors do not save. If the file has less
  * than TINY_SIZE bytes for each tensor, they are views of a file without tensors. This depends only
- * on the file, so it is the same base for every program. It is not done for .distcp files, whose
- * headers are alike and so save more, nor for small files, where it does not matter. */
+ * on the file, so it is the same base for every program. It is not done for small files, as it does
+ * not matter, nor for .distcp files, whose headers are alike and so save more. */
 #define TINY_SIZE 3072u
 #define SMALL_FILE_SIZE 65536u
 
@@ -582,7 +582,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
 }
 
 /* Adds the archives of a file without .metadata, from the last to the first, and numbers them from
- * the end. What is before them is left as bytes. */
+ * the end. Bytes before the archives are left as bytes. */
 static enum container_result add_items_from_end(struct builder *b)
 {
     uint64_t end = b->view->size;

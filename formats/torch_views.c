@@ -3,8 +3,8 @@
 
 #include "container_check.h"
 
-/* Limits for hostile objects: depth of keys, size of a path, nested wrappers. The memory for all of
- * it is limited by the caller's budget. */
+/* Limits for hostile objects: depth of keys, size of a path, nested wrappers. The caller's budget
+ * limits the memory for all views. */
 enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16 };
 
 /* A container in the object that is being walked. */
@@ -31,7 +31,7 @@ struct walk {
 struct torch_dtype {
     const char *name;
     unsigned bits;
-    const char *torch, *storage; /* storage NULL: it has no class of storages */
+    const char *torch, *storage; /* storage NULL: the dtype has no class of storages */
 };
 
 /* Storages of other classes, such as quantised ones, are bytes. */
@@ -84,7 +84,7 @@ static const struct torch_dtype *find_dtype_of(const struct pickle *p, uint32_t 
 
 /* -- views -- */
 
-/* Reads a storage: ('storage', class, key, place, n). *dtype: NULL if its class has none. */
+/* Reads a storage: ('storage', class, key, place, n). *dtype: NULL if its class has no dtype. */
 static enum container_result find_storage(struct walk *w, uint32_t node, struct torch_view *view,
                                           const struct torch_dtype **dtype)
 {
@@ -125,7 +125,7 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     return container_append(&v->list, &v->n, &v->room, &added, 1, sizeof added);
 }
 
-/* add_view() checks the budget for them. */
+/* Appends extents or strides; add_view() checks the budget for them. */
 static enum container_result add_extents(struct torch_views *v, const uint64_t *extents, int rank)
 {
     return container_append(&v->shapes, &v->shapes_size, &v->shapes_room, extents, (size_t)rank,
@@ -149,8 +149,8 @@ static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t
     return add_view(w, &view);
 }
 
-/* Sorts the dimensions into the order of memory: the largest stride first; before all, those of one
- * element, whose strides have no meaning. */
+/* Sorts the dimensions into the order of memory: first dimensions of one element, whose strides
+ * have no meaning, then the others, the largest stride first. */
 static void sort_dimensions(uint64_t *shape, uint64_t *strides, int rank)
 {
     for (int i = 0; i < rank; i++)
@@ -165,7 +165,7 @@ static void sort_dimensions(uint64_t *shape, uint64_t *strides, int rank)
         }
 }
 
-/* Whether the dimensions are in memory in their order, as most are. */
+/* Whether the dimensions are in memory in the order of the shape, as most are. */
 static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int rank)
 {
     uint64_t n = 1;
@@ -176,7 +176,7 @@ static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int ran
     return 1;
 }
 
-/* Finds which bytes of its storage, of that size, the view has. 0: it exceeds the storage. */
+/* Finds which bytes the view has of its storage of size bytes. 0: the view exceeds the storage. */
 static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *strides, int rank,
                         uint64_t size)
 {
@@ -253,9 +253,9 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 
 /* -- the walk -- */
 
-/* Appends a key to the path. number: the place of an item, used if there is no key, or if it is no
- * text and no number. A part that does not fit is left out, with its dot, so a path never has more
- * than MAX_PATH_SIZE bytes, however deep it is. */
+/* Appends a key to the path. number: the place of an item, used if there is no key, or if the key
+ * is no text and no number. A part that does not fit is left out, with its dot: so a path never has
+ * more than MAX_PATH_SIZE bytes, however deep the object is. */
 static void append_key(struct walk *w, uint32_t key, unsigned number, size_t path_size)
 {
     const struct pickle_node *const n = pickle_get(w->p, key);
@@ -276,7 +276,7 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     w->path[path_size + size] = 0;
 }
 
-/* What a parameter wraps; 0: it is no parameter. */
+/* What a parameter wraps; 0: the node is no parameter. */
 static uint32_t unwrap(const struct pickle *p, uint32_t node)
 {
     static const char *const wrappers[] = {"torch._utils._rebuild_parameter",
@@ -288,7 +288,7 @@ static uint32_t unwrap(const struct pickle *p, uint32_t node)
     return 0;
 }
 
-/* The arguments by which a call makes a tensor; 0: it makes something else. */
+/* The arguments by which a call makes a tensor; 0: the node makes something else. */
 static uint32_t find_rebuild(const struct pickle *p, uint32_t node)
 {
     static const char *const makers[] = {"torch._utils._rebuild_tensor_v2",

@@ -12,8 +12,8 @@ enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOC
  *     | members | central directory | ZIP64 end record | locator | end record |
  *     ^ start                       ^ start + offset + size of the directory  ^ end
  *
- * The last three have fixed sizes, as there is no comment, so the end alone tells where they are.
- * They also tell where the archive begins, even if something else precedes it. */
+ * The last three records have fixed sizes, as there is no comment, so the end alone tells where
+ * they are. They also tell where the archive begins, even if something else precedes it. */
 
 static enum container_result read_view(struct zip *z, const struct view *v, uint64_t offset,
                                        void *dst, size_t size)
@@ -90,7 +90,7 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
     return CONTAINER_OK;
 }
 
-/* Reads the ZIP64 extra field, which has, in this order, the fields that are all ones outside. */
+/* Reads the ZIP64 extra field. It has, in this order, the fields that are all ones in the entry. */
 static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *fields[3])
 {
     while (size >= 4) {
@@ -134,7 +134,7 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
     return result;
 }
 
-/* Reads an entry of the central directory. *name: the place for its name; moves behind it. */
+/* Reads an entry of the central directory. *name: the place for its name; moves behind the name. */
 static enum container_result read_entry(struct zip *z, const unsigned char **at,
                                         const unsigned char *end, char **name)
 {

@@ -440,8 +440,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
- * these. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
+ * macros. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -521,7 +521,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Only where it is faster than the portable code: not on s390x and riscv64. */
+/* It is used only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -5091,7 +5091,7 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
  * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
@@ -5111,7 +5111,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
+/* Symbols of the leaves of all frozen trees, sorted by their number of 1 bits, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -5133,7 +5133,7 @@ typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: first place of the leaves of length L */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
@@ -5169,7 +5169,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
- * of shorter lengths, and those of the length at x that fit below x. */
+ * of shorter lengths, and the leaves of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -5215,8 +5215,8 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
- * already at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3). A mask that is short, or at
+ * nesting 2, has none. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -5346,7 +5346,7 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+/* Restores a strip: the elements of n symbols, from element `first` on. Any symbol is valid: the
  * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
@@ -5431,10 +5431,10 @@ typedef struct lmc__job {
  *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
- * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
- * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
- * is checked all the same. */
+ * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
+ * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
+ * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
+ * fail; each is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -5521,7 +5521,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
+/* The CRC of the block's number, as 4 bytes, and of the header's bytes before Header_CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -5575,7 +5575,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* Checks and parses the header of the block at src, of which src_size bytes are known. */
+/* Checks and parses the header of the block at src. src_size: how many bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -6241,7 +6241,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
  * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
@@ -6547,7 +6547,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   if predicted, the last two    BASE_WRONG instead
+ *   the last two, if predicted    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -6855,10 +6855,10 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
- * from the first on are read and checked. Blocks before the range are then skipped.
+ * from the first block on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, except the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
@@ -6897,8 +6897,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. If so, the next block's bytes or prediction are
- * prefetched, because slow stores delay loads.
+ * whether they are written past the caches. For such blocks, the next block's bytes or prediction
+ * are prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */

@@ -427,8 +427,8 @@ static void lmc__reset_grid(lmc__grid *grid)
 }
 
 /* Makes the grid coarser by a factor of about 2^(by / LMC__OCTAVE); finer if `by` is negative. A
- * logarithmic grid gets another step, and all points again. Else the bias changes, or the scales,
- * by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
+ * logarithmic grid gets another step, and all points again. Else the bias changes; or the scales
+ * change, by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     lmc__grid *const grid = &q->params.grid;
@@ -576,8 +576,8 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
  *
  * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
  * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
- * reciprocal of 24 bits. That makes units of 2^-12 scales: with at most 2^15 scales 27 bits, so the
- * squares of a strip fit in 64 bits.
+ * reciprocal of 24 bits. In the resulting units of 2^-12 scales, at most 2^15 scales have 27 bits:
+ * the squares of a strip fit in 64 bits.
  *
  * Units are powers of two, so only the conversions to integers round, towards zero. The difference
  * of the floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <=
@@ -633,7 +633,7 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take it. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -750,8 +750,8 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
  * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
  * enough. A logarithmic grid has the step that follows from its bound.
  *
- * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
- * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
+ * A small sample is enough for logarithmic grids, of which only the size is unknown. For a linear
+ * grid it finds the grid, which the large sample then checks. Only the large sample can reject a
  * tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {
@@ -1316,7 +1316,7 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
- * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
+ * gets its scale twice; if the two scales of a hostile file differ, the last scale counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -1341,7 +1341,7 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol).
  * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
@@ -1387,8 +1387,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
-     * if its blocks use it. */
+    /* There must be a quantised block. The run must have a prediction exactly if its blocks use it,
+     * because encoders write it so. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;
@@ -1458,7 +1458,7 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
     lmc_quantizer *q = NULL;
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
-    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
+    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* cannot fail: there is room */
     if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }
@@ -1748,8 +1748,8 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
 }
 
 /* Reads the section of hashes to r->hashes, once. If several sections have the kind "hash", their
- * first bytes tell which is known. Checks Snapshot_Hash against the tables and the metadata. A
- * caller that trusts Snapshot_Hash may then trust these and the hashes of content, too. */
+ * first bytes tell which section is known. Checks Snapshot_Hash against the tables and the
+ * metadata. A caller that trusts Snapshot_Hash may trust these and the hashes of content. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;

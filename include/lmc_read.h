@@ -819,8 +819,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
- * these. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
+ * macros. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -900,7 +900,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Only where it is faster than the portable code: not on s390x and riscv64. */
+/* It is used only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -5716,7 +5716,7 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
  * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
@@ -5736,7 +5736,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
+/* Symbols of the leaves of all frozen trees, sorted by their number of 1 bits, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -5758,7 +5758,7 @@ typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: first place of the leaves of length L */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
@@ -5794,7 +5794,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
- * of shorter lengths, and those of the length at x that fit below x. */
+ * of shorter lengths, and the leaves of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -5840,8 +5840,8 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
- * already at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3). A mask that is short, or at
+ * nesting 2, has none. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -5971,7 +5971,7 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+/* Restores a strip: the elements of n symbols, from element `first` on. Any symbol is valid: the
  * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,
@@ -6056,10 +6056,10 @@ typedef struct lmc__job {
  *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
- * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
- * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
- * is checked all the same. */
+ * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
+ * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
+ * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
+ * fail; each is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6146,7 +6146,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
+/* The CRC of the block's number, as 4 bytes, and of the header's bytes before Header_CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6200,7 +6200,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* Checks and parses the header of the block at src, of which src_size bytes are known. */
+/* Checks and parses the header of the block at src. src_size: how many bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -6866,7 +6866,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
  * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
@@ -7172,7 +7172,7 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   if predicted, the last two    BASE_WRONG instead
+ *   the last two, if predicted    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause
@@ -7483,10 +7483,10 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
- * from the first on are read and checked. Blocks before the range are then skipped.
+ * from the first block on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, except the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
@@ -7525,8 +7525,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. If so, the next block's bytes or prediction are
- * prefetched, because slow stores delay loads.
+ * whether they are written past the caches. For such blocks, the next block's bytes or prediction
+ * are prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */
@@ -7699,8 +7699,8 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
- * each leaf of 256 KiB, names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it hashes only names, dtypes,
+ * and 12 bytes for each leaf of 256 KiB.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
@@ -7879,9 +7879,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
- * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
- * or in no tensor:
+ * of its dtype, its shape, and two sums of each leaf. They are the CRC-32C, which blocks need
+ * anyway, and the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and
+ * in one leaf or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
@@ -8207,7 +8207,7 @@ typedef struct lmc__snapshot_job {
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes that are to be written; they stay in place until then. */
+/* Bytes that are to be written; they stay in place until they are written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
@@ -8235,8 +8235,8 @@ typedef struct lmc__coder {
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
-     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
-     * bytes that the wave codes */
+     * read_portion: the maximum that is read beside one wave; when encoding, read_per_coded times
+     * the bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
     /* bytes that are left of the previous read; they are copied in front of read_to, where there is
@@ -8449,7 +8449,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
  * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
+/* Sets the next read: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
@@ -8735,8 +8735,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
- * lmc__left. lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing, so compare lmc__left
+ * first. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -9234,8 +9234,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
- * only a snapshot of one file may have an empty path. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file. Only a
+ * snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -9302,7 +9302,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many previous entries are tried as a reference: the next layer has similar names. */
+/* The number of previous entries that are tried as a reference: layers have similar names. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest. n: number of entries before t. */
@@ -9331,8 +9331,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
- * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n other entries. position: where the
+ * previous tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {
@@ -9442,8 +9442,8 @@ LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *f
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
- * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers. This matters: a
+ * segment may be one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
@@ -9663,9 +9663,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
- * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. Does not check that the predictions exist. */
+ * cover; on return, including this run. Appends its segments to a buffer; an entry has at least 2
+ * bytes, so memory is in proportion to the body. Checks that the segments end where the run ends,
+ * within the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -10035,14 +10035,14 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
  * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
- * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
- * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
+ * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Where a base is refused. Each check needs the checks before it:
  *
- *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
- *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
- *                                        header names: BASE_WRONG
+ *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
+ *                                        another base: BASE_WRONG
  *   a run       lmc__check_run_features  the header names no base: CORRUPT
  *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
  *                                        delta contradicts itself. In salvage BASE_WRONG: the
@@ -10065,7 +10065,7 @@ typedef struct lmc__origin {
     /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
      * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: bytes to read back */
     lmc__buffer wide;   /* the input of a conversion */
     /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
@@ -10201,7 +10201,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
 }
 
 /* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
- * prediction of this kind never needs another one of this kind. */
+ * prediction of this kind never needs another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10278,7 +10278,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
  * must have passed). A segment without a base is predicted by zeros. Predictions that are
- * neighbours are read with one call: those of small tensors mostly are. */
+ * neighbours, mostly of small tensors, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10311,10 +10311,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* Bounds the work of random access, and caches decoded bytes to avoid work.
+/* Bounds the work of random access, and caches decoded bytes, so that less is decoded.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. Therefore (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -10361,9 +10361,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used window. *follows: bytes that the window had
- * up to start. */
+/* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
+ * does not displace the others; else the least recently used window. *follows: bytes that the
+ * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -10382,7 +10382,7 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
+/* Limits of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 
@@ -10425,10 +10425,10 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
- * from the index.
+ * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -10445,7 +10445,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
- * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
@@ -10478,7 +10478,7 @@ typedef struct lmc__restorer {
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
+    /* is_check: nothing is written, so blocks may stay undecoded. unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -10494,8 +10494,8 @@ typedef struct lmc__restorer {
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
- * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+/* The most bytes that one read takes from the stream for each worker, unless a block is larger.
+ * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -10547,7 +10547,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
- * in them, the bytes up to the last of these ends are written now. */
+ * in this wave, the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
@@ -11004,7 +11004,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -11054,7 +11054,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Sets the segments of all runs, when all of them were appended. */
+/* Sets the segments of all runs, after all segments were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -11167,7 +11167,7 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
  * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
- * entries are right. items: a scratch buffer. Does not check base and predictions. */
+ * entries are right. items: a scratch buffer. Checks neither base nor predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -11237,7 +11237,7 @@ struct lmc_reader {
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* number of snapshots that share the meter, as far as is known, including this one's */
+    /* number of snapshots that share the meter, as far as is known, including this snapshot */
     uint64_t n_links;
     /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
@@ -11348,7 +11348,7 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
  * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
- * room is for both: the rows are in its second half, the places in its first half. */
+ * room in t->blocks has the places in its first half, the rows in its second. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -11478,7 +11478,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most encoded bytes of one request. With parallel_reads a request is one block. */
+/* The maximum of encoded bytes in one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
@@ -11684,7 +11684,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run for intact files. If the whole run is wanted, and is not too large, one request
- * reads its encoded bytes, in which the headers tell where its blocks are. */
+ * reads its encoded bytes. The headers in them tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -11896,7 +11896,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t f
 
 /* == snapshot/reader_info.h ==================================================================== */
 
-/* What a reader tells from its tables, without reading: files and metadata. */
+/* Tells what a reader has in its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
@@ -12147,7 +12147,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It has no bytes that are appended later. */
+/* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
@@ -12322,7 +12322,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
+/* Makes dst_path from src_path with `convert`. It is named dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

@@ -44,9 +44,9 @@ extern "C" {
  * LMC_UNKNOWN_SIZE and path "". Without the index, files and runs are numbered as they are found.
  *
  * Errors of opening: NOT_LMC (nothing was found), BASE_WRONG (if the header is intact), VERSION,
- * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the file, and to what is decoded, for any
- * input. Memory: as other readers; without an index also 40 bytes for each block header, and the
- * bodies of sections. */
+ * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the sizes of the file and of what is
+ * decoded, for any input. Memory: as other readers; without an index also 40 bytes for each block
+ * header, and the bodies of sections. */
 
 typedef struct lmc_salvage lmc_salvage;
 
@@ -84,7 +84,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;                        /* 1: no file is missing from the list */
     uint64_t n_breaks;    /* places where something was found that should not follow there */
-    size_t n_sections;    /* damaged sections that were found; lost ones are not counted */
+    size_t n_sections;    /* damaged sections that were found; lost sections are not counted */
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
 
@@ -682,7 +682,7 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 }
 
 /* The blocks since the last gap do not end where the current run ends, so they belong to another
- * run: moves them to an unknown run. */
+ * run. Moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -815,7 +815,7 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 /* -- with an index, but not its rows -- */
 
 /* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
- * break, places are moved by s->shift, as the index is. */
+ * break, places count as moved by s->shift, as the index is. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {
@@ -1129,7 +1129,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* Makes a range of size lost bytes. */
+/* Makes a range of `size` lost bytes. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;

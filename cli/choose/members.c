@@ -92,7 +92,7 @@ int check_members(const struct members *m)
 
 /* -- small files, which share sections and blocks of a snapshot -- */
 
-/* Bytes. It must be less than a block, which the library takes as the limit. */
+/* Bytes. Must be less than a block, which is the library's limit for files in a group. */
 #define SMALL_FILE_SIZE ((uint64_t)1 << 17)
 
 static int is_small(const struct members *m, const struct member *member)
@@ -103,7 +103,7 @@ static int is_small(const struct members *m, const struct member *member)
 }
 
 /* A file in a group saves some 150 bytes, but a snapshot with groups needs a decoder of the highest
- * level. For the few configuration files of a model, that is not worth it. */
+ * level. For the few configuration files of a model, a group is not worth that. */
 enum { LEAST_FILES = 24 };
 
 static int has_small_files(const struct members *m)
@@ -113,7 +113,7 @@ static int has_small_files(const struct members *m)
     return n == LEAST_FILES;
 }
 
-/* A delta of less than this, without its small files, is little beside its base. */
+/* A delta of fewer bytes than this, without its small files, is small compared with its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)
@@ -127,7 +127,7 @@ int choose_grouping(const struct members *m, const lmc_base *base)
 
 /* -- order -- */
 
-/* What follows the last dot of a file's name, taken as its kind; or "". */
+/* The kind of a file: the text behind the last dot of its name; or "". */
 static const char *kind_of(const char *path)
 {
     const char *name = base_name(path), *dot = strrchr(name, '.');

@@ -18,9 +18,9 @@ struct choice {
     const lmc_tensor *tensor;
     size_t member; /* the file that it belongs to */
     struct meaning meaning;
-    const struct rule *rule; /* NULL: none matches, and it is stored exactly */
+    const struct rule *rule; /* NULL: no rule matches, so it is stored exactly */
     int is_wanted;           /* to be quantised */
-    struct choice *partner;  /* of a first moment its second one, and vice versa; or NULL */
+    struct choice *partner;  /* a first moment's second moment, and vice versa; or NULL */
     lmc_quantizer *quantizer;
     int has_second; /* the tensor is coded with its second moment */
     lmc_twin second;
@@ -51,7 +51,7 @@ struct members {
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
-    const lmc_base *base;     /* what they are coded against; NULL: nothing */
+    const lmc_base *base;     /* the snapshot's base; NULL: none */
     const lmc_tensor **lossy; /* quantised tensors of the base, by name */
     size_t n_lossy;
     int are_lossy_known;
@@ -72,25 +72,25 @@ uint64_t size_of_member(const struct members *m, const struct member *member);
 /* Makes an empty choice for each tensor. Freed with the members. */
 void make_choices(struct members *m);
 
-/* Adds a file that s has opened or looked at. Takes over its tensors. path: in the snapshot. */
+/* Adds the file of the source s. Takes over the tensors of s. path: in the snapshot. */
 void add_member(struct members *m, const char *path, const char *full, struct source *s);
 
-/* Checks that no member has changed since it was looked at, if others may repeat it. */
+/* If other members may repeat a member, checks that it has not changed since it was looked at. */
 int check_members(const struct members *m);
 
-/* The value for lmc_writer_options.group_files. base: what is coded against; NULL: nothing */
+/* The value for lmc_writer_options.group_files. base: of the snapshot; NULL: none */
 int choose_grouping(const struct members *m, const lmc_base *base);
 
-/* Puts directories and small files first, those of one kind together, as neighbours share trees.
- * Others keep their order. Not for members of an archive. To be called before anything refers to
- * members by number. */
+/* Puts directories and small files first, files of one kind side by side, as neighbours share
+ * trees. Other files keep their order. Not for members of an archive. To be called before anything
+ * refers to members by number. */
 void order_members(struct members *m, const lmc_base *base);
 
 /* -- twins: equal tensors and files, and rounded copies of fp32 masters --
  *
- * Twins are found by samples of the files. If they differ elsewhere, the library codes these blocks
- * without the twin. A file without tensors, such as a hard link, counts as one tensor. The original
- * must come first, so files with masters are stored before files with the copies.
+ * Twins are found by samples of the files. Blocks that differ elsewhere are coded without the twin.
+ * A file without tensors, such as a hard link, counts as one tensor. The original must come first,
+ * so files with masters are stored before files with the copies.
  */
 
 /* Finds the twins among the members, and puts the members in order. */
@@ -98,17 +98,17 @@ int find_twins(struct members *m);
 
 /* -- tensors and files made of parts of the base (parts.c) --
  *
- * Tensors that are cut in another way. In a checkpoint of many processes each tensor is in parts
+ * Case 1: tensors that are cut in another way. In a checkpoint of many processes each is in parts
  * along its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch.h).
  * If the next step has more or fewer processes, the parts change:
  *
  *     base        |   w[0:512]    |   w[512:1024]  |
  *     snapshot    | w[0:342] | w[342:684] | w[684:] |
  *
- * The same is done for a tensor that has got more rows.
+ * The same is done for a tensor that has more rows than in the base.
  *
- * Files that are no container. If some bytes were added at the beginning, the rest is like the
- * base, but at other offsets:
+ * Case 2: files that are no container. If some bytes were added at the beginning, the rest is like
+ * the base, but at other offsets:
  *
  *     base      | header |   A   |   B   |   C   |
  *     file      | longer header |   A   |  new  |   C   |
@@ -116,10 +116,10 @@ int find_twins(struct members *m);
  *
  * Elements change a little from step to step, all over the file, so long pieces are never equal.
  * But every fourth byte, which has the sign and most of the exponent, is mostly equal. So places
- * are recognised by a rolling hash of 32 bytes that are four apart; there is one hash for each
- * remainder by four. If the top bits of the hash are zero, the place is an anchor, in base and file
- * alike. Consecutive anchors that have the same distance to equal anchors of the base make a shift.
- * Each file is read once. Memory is bounded, as larger files have rarer anchors.
+ * are recognised by a rolling hash of 32 bytes that are four apart. There are four hashes: one for
+ * each offset modulo four. If the top bits of the hash are zero, the place is an anchor, in base
+ * and file alike. Consecutive anchors that have the same distance to equal anchors of the base make
+ * a shift. Each file is read once. Memory is bounded, as larger files have rarer anchors.
  */
 
 /* Sets the parts of tensors that the base has only in other pieces. Returns the number of such

@@ -88,7 +88,7 @@ static struct all_rows list_rows(const lmc_base *base)
     return all;
 }
 
-/* The first that may have rows from r->begin on: the last that begins there or before. */
+/* The first entry that may have rows from r->begin on: the last one that begins there or before. */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
     size_t low;
@@ -165,14 +165,14 @@ size_t find_parts(struct members *m, const lmc_base *base)
 
 /* -- files that are no container -- */
 
-/* For smaller files the search is not worth it. */
+/* Smaller files are not searched: they would gain little. */
 #define MIN_SHIFTED_SIZE ((uint64_t)4096)
 #define WINDOW ((size_t)1 << 20)
 /* The hash of a place covers N_HASHED bytes that are STEP apart. */
 enum { STEP = 4, N_HASHED = 32 };
 /* One of 2^bits places is an anchor; at most 2^20 anchors are kept. */
 enum { MIN_BITS = 7, MAX_LOG2_ANCHORS = 20 };
-/* So many consecutive anchors must agree to make a shift. */
+/* So many consecutive anchors must have the same distance to make a shift. */
 enum { ENOUGH = 3 };
 /* A file with more shifts than this is not like the base. */
 #define MAX_SHIFTS ((size_t)1 << 16)
@@ -212,7 +212,7 @@ static const uint32_t *byte_numbers(void)
 
 /* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or the error of reading. A
  * place is no anchor if the hash STEP bytes before it has such zero bits, too: else every place in
- * a run of equal bytes might be one. */
+ * a run of equal bytes might be an anchor. */
 static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
                                     void (*found)(void *user, uint32_t hash, uint64_t place),
                                     void *user)
@@ -273,7 +273,7 @@ struct shifts {
     unsigned n_agreed;
 };
 
-/* Handles an anchor of the file: it belongs to the present shift, or may begin another one. */
+/* Handles an anchor of the file, which belongs to the present shift or may begin another shift. */
 static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct shifts *s = (struct shifts *)user;
@@ -322,7 +322,7 @@ static void compare_shifted(unsigned char *agrees, const struct bytes *file,
     free(mine);
 }
 
-/* Where most bytes agree with the base, if the first shift ends and the second begins there. */
+/* The place with most bytes equal to the base's, if one shift ends and the other begins there. */
 static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {
@@ -348,7 +348,7 @@ static uint64_t find_border(const struct bytes *file, const struct bytes *base,
 
 /* -- parts -- */
 
-/* Adds [start, end) of the file, by that shift. Bytes outside of the base have no path. */
+/* Adds bytes [start, end) of the file, with that shift. Bytes outside of the base get no path. */
 static void add_shifted(struct parts *p, const struct bytes *base, uint64_t start, uint64_t end,
                         int64_t shift)
 {
@@ -372,7 +372,7 @@ static void make_parts(struct parts *p, const struct bytes *file, const struct b
         const uint64_t end =
             i + 1 < s->n ? find_border(file, base, &s->list[i], &s->list[i + 1]) : file->size;
         if (end <= start) continue;
-        if (i == 0 && s->list->shift != 0) { /* its beginning may have shift 0 */
+        if (i == 0 && s->list->shift != 0) { /* the file's beginning may have shift 0 */
             const struct shift none = {0, 0, 0};
             start = find_border(file, base, &none, s->list);
             add_shifted(p, base, 0, start, 0);

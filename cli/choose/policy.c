@@ -5,7 +5,7 @@
 
 #define MAX_POLICY_SIZE ((size_t)1 << 20)
 
-/* where: "--quant", or file and line. fault: NULL: none */
+/* where: "--quant", or file and line. fault: what is wrong, or NULL */
 static int report_fault(const char *where, const char *text, const char *fault)
 {
     if (!fault) return CODE_OK;

@@ -10,8 +10,8 @@
 /* -- pairs of moments: their names, or paths and names, differ only in the words for moments -- */
 
 struct stem {
-    char *text; /* the name without that word; or path and name, if the word is in the path */
-    char *home; /* the path without that word, if it is not in `text` */
+    char *text; /* the name without the word; or path and name, if the word is in the path */
+    char *home; /* the path without such a word, if the path is not in `text` */
     struct choice *choice;
 };
 
@@ -25,7 +25,7 @@ static char *cut_word(const char *text, const char *at, const char *word, const 
     return cut;
 }
 
-/* The same for the paths of both moments: for "rank_0/exp_avg" and "rank_0/exp_avg_sq". */
+/* Cuts the word out of a path, so that "rank_0/exp_avg" and "rank_0/exp_avg_sq" become equal. */
 static char *find_home(const char *path, const char *word, const char *kind)
 {
     const char *at = find_word(path, word);
@@ -61,7 +61,7 @@ static int compare_stems(const void *a, const void *b)
                                                    : x->choice->member > y->choice->member;
 }
 
-/* Finds the second moment, among those of one text: the one of the same home, else the only one. */
+/* Finds the second moment, among those of equal text: that of the same home, else the only one. */
 static void find_second(struct stem *first, struct stem *list, size_t n)
 {
     struct choice *found = NULL;
@@ -180,7 +180,7 @@ static lmc_source make_elements(struct elements *e, struct members *m, const str
     return elements;
 }
 
-/* Information about its quantizer; if it has none, is_lossless is set. */
+/* Information about the choice's quantizer; without a quantizer, is_lossless is set. */
 static lmc_quantizer_info get_info(const struct choice *c)
 {
     lmc_quantizer_info info = {0};
@@ -191,7 +191,7 @@ static lmc_quantizer_info get_info(const struct choice *c)
 
 int is_quantised(const struct choice *c) { return !get_info(c).is_lossless; }
 
-/* why: the reason for not using the second moment; "" if there is no question of that */
+/* why: the reason for not using the second moment; "" if there is none */
 static void explain_quantizer(struct choice *c, const char *why)
 {
     lmc_quantizer_info info = get_info(c);
@@ -230,7 +230,7 @@ static int fit_quantizer(struct choice *c, struct members *m)
     int has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
     set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
     if (has_second) {
-        options.second = c->partner->quantizer; /* NULL: that one is exact */
+        options.second = c->partner->quantizer; /* NULL: the second moment is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);
     }
     enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
@@ -278,7 +278,7 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
 
-/* Lists them once: most bases have none, and searching the whole base for each tensor is slow. */
+/* Lists quantised tensors of the base once: searching the whole base for each tensor is slow. */
 static void list_lossy(struct members *m)
 {
     m->are_lossy_known = 1;

@@ -1,8 +1,8 @@
 /* quantise.h - quantizers for the tensors that rules select
  * SPDX-License-Identifier: MIT
  *
- * A quantizer is found just before the file of its tensor is written. Only pieces of the tensor are
- * in memory.
+ * A quantizer is found just before the file of its tensor is written. That takes memory for pieces
+ * of the tensor only.
  */
 #pragma once
 

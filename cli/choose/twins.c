@@ -5,10 +5,10 @@
 #include "../input/options.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
- * agree and others do not, the copy has changed a little; it is still coded against the other. */
+ * agree but others differ, the copy has changed a little, and is still coded as a twin. */
 #define N_SAMPLES 64u
 
-/* At how many places they are. In a snapshot, a block is decoded for each, through its chain. */
+/* At how many places the samples are. In a snapshot, each place costs decoding a block. */
 #define N_PLACES 64u
 #define N_PLACES_OF_ARCHIVE 8u
 
@@ -19,7 +19,7 @@
  * scratch file. */
 #define MIN_TWIN_SIZE 4096u
 
-/* As the number of a tensor: a whole file without tensors. */
+/* Instead of the number of a tensor: a whole file without tensors. */
 #define WHOLE SIZE_MAX
 
 /* A tensor, its rounded copy, or a file without tensors. */
@@ -29,7 +29,7 @@ struct candidate {
     const char *dtype;
     uint64_t size; /* bytes, after rounding */
     uint64_t hash; /* of dtype and sample */
-    int is_known;  /* the hash is of the tensor's fingerprint instead */
+    int is_known;  /* the hash is that of the tensor's fingerprint */
 };
 
 struct candidates {
@@ -117,7 +117,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
                         sample + i * part, part) != 0)
             return m->code;
         *is_constant = memcmp(sample, sample + width, (i + 1) * part - width) == 0;
-        if (c->is_known && !*is_constant) /* mostly after one or two reads */
+        if (c->is_known && !*is_constant) /* mostly true after one or two reads */
             break;
     }
     if (c->is_known) return CODE_OK;
@@ -133,7 +133,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     return CODE_OK;
 }
 
-/* Makes groups of what may be equal, each in the order of the members. */
+/* Sorts candidates that may be equal side by side, and these in the order of the members. */
 static int compare_candidates(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
@@ -159,7 +159,7 @@ static size_t end_of_group(const struct candidates *c, size_t start)
     return (size_t)(t - c->list);
 }
 
-/* Sorts, and removes groups of one candidate or of rounded ones only. */
+/* Sorts, and removes groups that have one candidate, or rounded candidates only. */
 static void drop_lonely(struct candidates *c)
 {
     size_t n = 0;
@@ -176,7 +176,7 @@ static void drop_lonely(struct candidates *c)
     c->n = n;
 }
 
-/* By the places of their tensors. */
+/* Sorts by the places of the tensors. */
 static int compare_places(const void *a, const void *b)
 {
     const struct candidate *x = (const struct candidate *)a, *y = (const struct candidate *)b;
@@ -202,7 +202,7 @@ static void take_fingerprints(struct candidates *c, const struct members *m)
     drop_lonely(c);
 }
 
-/* First by size, then by one read of each, then by many. Reads are in the order of the files. */
+/* Finds groups by size, then by one read of each candidate, then by many, in the order of files. */
 static int find_groups(struct candidates *c, struct members *m)
 {
     collect_candidates(c, m);
@@ -222,8 +222,8 @@ static int find_groups(struct candidates *c, struct members *m)
     return CODE_OK;
 }
 
-/* The master of a copy in its group, candidates [start, end): the one of the same name, else any.
- * NULL: none. is_ordered: only one that is stored earlier and is no twin itself. */
+/* The master of a copy in its group, candidates [start, end): that of the same name, else any.
+ * NULL: none. is_ordered: it must be stored earlier than the copy, and be no twin itself. */
 static const struct candidate *find_master(const struct candidates *c, size_t start, size_t end,
                                            const struct candidate *copy, const struct members *m,
                                            int is_ordered)
@@ -281,7 +281,7 @@ static void rank_member(struct ordering *o, size_t member)
     o->rank[member] = o->n++;
 }
 
-/* A first moment is coded with the second one, which must come earlier. */
+/* A first moment is coded with the second moment, which must come earlier. */
 static void add_edges_of_pairs(struct ordering *o, const struct members *m)
 {
     for (size_t i = 0; i < m->n && m->has_pairs; i++)
@@ -292,7 +292,7 @@ static void add_edges_of_pairs(struct ordering *o, const struct members *m)
         }
 }
 
-/* Moves members with masters before their copies, and second moments before first ones. */
+/* Moves members with masters before members with copies, and second moments before first ones. */
 static void order_masters(struct members *m, struct candidates *c)
 {
     struct ordering o = {0};

@@ -1,7 +1,7 @@
 /* json.h - JSON output that keeps large numbers, and names that are not UTF-8
  * SPDX-License-Identifier: MIT
  *
- * It is written entry by entry: a tree of all that a snapshot lists would be tens of times larger
+ * JSON is written entry by entry: a tree of all that a snapshot lists would be tens of times larger
  * than the snapshot.
  *
  *   init_json_writer -> begin_json '{' -> put_json..., begin_json, end_json ... -> end_json '}'
@@ -24,13 +24,13 @@ struct json_writer {
     FILE *f;
     size_t flags;   /* jansson's: JSON_COMPACT or JSON_INDENT(1), JSON_ENSURE_ASCII... */
     unsigned depth; /* objects and lists that are open */
-    int is_first;   /* the innermost one is still empty */
+    int is_first;   /* the innermost of them is still empty */
 };
 
 void init_json_writer(struct json_writer *w, FILE *f, size_t flags);
 
-/* Begins an object or a list, by bracket: what is written next is in it, until end_json() closes
- * it. key, for all functions: NULL in a list, and for the document itself. */
+/* Begins an object ('{') or a list ('['), which has all that is written until end_json() closes it.
+ * key, for all functions: NULL in a list, and for the document itself. */
 void begin_json(struct json_writer *w, const char *key, char bracket);
 void end_json(struct json_writer *w, char bracket);
 
@@ -46,7 +46,7 @@ void put_json_bytes(struct json_writer *w, const char *key, const char *text, si
 /* Writes text as `key` and, if it is no UTF-8, its bytes in hexadecimal as `key`_hex. */
 void put_json_text(struct json_writer *w, const char *key, const char *text);
 
-/* Above 2^63 - 1 (in shapes of empty tensors), as a string: jansson has no such integers. */
+/* Numbers above 2^63 - 1 (in shapes of empty tensors) are strings: jansson has no such integers. */
 void put_json_number(struct json_writer *w, const char *key, uint64_t value);
 
 /* Writes a list of numbers. */

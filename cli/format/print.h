@@ -41,7 +41,7 @@ void sort_by_path(const lmc_file **list, size_t n);
 /* The files in the order of their paths. To be freed. */
 const lmc_file **sort_files(const lmc_base *files);
 
-/* The name of the loss's measure, for messages and JSON. */
+/* The name of the measure of a loss, for messages and JSON. */
 const char *name_measure(const lmc_loss *loss);
 
 /* How many tensors of the file were quantised. */

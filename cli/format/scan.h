@@ -1,4 +1,4 @@
-/* scan.h - what elements are made of: zeros, byte planes and their entropies, exponents, signs
+/* scan.h - statistics of elements: zeros, byte planes and their entropies, exponents, signs
  * SPDX-License-Identifier: MIT
  */
 #pragma once
@@ -29,8 +29,8 @@ struct scan {
     uint64_t planes[SCAN_MAX_WIDTH][256]; /* how often each byte occurs; the lowest plane first, as
                                              they are coded without a prediction */
     uint64_t
-        long_exponents[SCAN_MAX_EXPONENTS]; /* of F64, whose top plane lacks some of their bits */
-    uint32_t lanes[2][SCAN_MAX_WIDTH][256]; /* of one piece, for even and odd elements: so a counter
+        long_exponents[SCAN_MAX_EXPONENTS]; /* of F64: its top plane has not all exponent bits */
+    uint32_t lanes[2][SCAN_MAX_WIDTH][256]; /* of one piece, for even and odd elements: a counter
                                              * need not wait for its last increment */
 };
 

@@ -15,7 +15,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     return a->error ? LMC_ERR_READ : LMC_OK;
 }
 
-/* Whether some bytes of the magic were changed, but not most of them. */
+/* Whether bytes are the magic with some bytes changed, but not most of them. */
 static int is_nearly(const uint8_t *bytes)
 {
     unsigned n = 0;
@@ -23,7 +23,7 @@ static int is_nearly(const uint8_t *bytes)
     return n >= 5;
 }
 
-/* Reports what is wrong with a snapshot, or that a transfer as text has changed it. */
+/* Reports what is wrong with a snapshot, or that a transfer in text mode has changed it. */
 static int fail_damaged(const char *name, enum lmc_status status, const char *where)
 {
     uint8_t bytes[8];
@@ -161,7 +161,7 @@ int read_archive_index(struct archive *a, const lmc_base *base)
 {
     const enum lmc_status status = try_archive_index(a, base);
     uint8_t header[LMC_FILE_HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-    int is_delta, is_index = 0; /* the index is damaged, not the header */
+    int is_delta, is_index = 0; /* the index is damaged, but not the header */
     if (status == LMC_OK) return CODE_OK;
     if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT)
         is_index = read_at(a->fd, a->start, header, sizeof header) == 0 &&
@@ -189,7 +189,7 @@ enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes,
     return lmc_file_identify(&file, alone, bytes, parallel, NULL);
 }
 
-/* Checks that data, all bytes of f, is what the index says. */
+/* Checks that data, all bytes of f, agrees with the index. */
 static enum lmc_status check_whole_file(const lmc_file *f, void *data)
 {
     lmc_memory memory;

@@ -26,7 +26,7 @@ struct archive {
     lmc_reader *reader;
     lmc_reader *lender;                   /* the base's reader, which shares its buffers; or NULL */
     uint8_t header[LMC_FILE_HEADER_SIZE]; /* all zero: not read */
-    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* of a delta: fingerprint of its base */
+    uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* of a delta: its base's fingerprint */
     int is_delta;
     const lmc_base *plain; /* not NULL: uncompressed files; there is no reader */
     uint64_t n_reads, n_bytes;
@@ -49,7 +49,7 @@ lmc_source source_of_archive(struct archive *a);
 /* Information of a reader about its snapshot. snapshot_encoded_size: 0 if it is not known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
-/* Reads from a header whether it is a delta, and its base's fingerprint. -1: it is no header. */
+/* Reads from a header whether this is a delta, and its base's fingerprint. -1: it is no header. */
 int parse_header(const void *src, size_t size, uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE],
                  int *is_delta);
 uint64_t snapshot_encoded_size(lmc_reader *reader, size_t file_number, uint64_t offset,
@@ -61,8 +61,8 @@ int fail_archive(const struct archive *a, enum lmc_status status);
 /* The same. where: words for the message that tell what was read, or "". */
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
 
-/* Reports a status of reading a snapshot. header: all zero if unknown; it tells which lmc the
- * snapshot needs, if not this one. where: words for what could not be restored, or "". */
+/* Reports a status of reading a snapshot. header: all zero if unknown. It tells if the snapshot
+ * needs a newer lmc. where: words for what could not be restored, or "". */
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where);
 
@@ -84,17 +84,17 @@ int open_archive_index(struct archive *a, const char *path, const struct options
 /* Opens the snapshot in a regular file that is also being read as a source. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct options *o);
 
-/* base: NULL if it is no delta, or is only listed. try_... reports nothing. */
+/* base: NULL if the snapshot is no delta, or is only listed. try_... reports nothing. */
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);
 int read_archive_index(struct archive *a, const lmc_base *base);
 
 /* The files of the archive and their bytes. */
 lmc_base files_of_archive(const struct archive *a);
 
-/* Read bytes of a file or tensor, for callers that go through the lists of a snapshot. The library
- * lets each request decode 512 MiB in vain, which thousands of tiny files would multiply. So these
- * requests share one limit (spec R9-5), and decoded blocks are kept for the next request. A whole
- * file or tensor is compared with the index. LMC_ERR_LIMIT: the limit is reached. */
+/* Read bytes of a file or tensor, for callers that go through the lists of a snapshot. Each request
+ * may decode up to 512 MiB in vain, and there may be thousands of tiny files. So these requests
+ * share one limit (spec R9-5), and decoded blocks are kept for the next request. A whole file or
+ * tensor is compared with the index. LMC_ERR_LIMIT: the limit is reached. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
@@ -122,20 +122,20 @@ const lmc_file *get_delta_file(void *user, size_t number);
 /* Whether the snapshot restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
 
-/* -- what a container within a snapshot says itself --
+/* -- names of tensors that only a file within the snapshot has --
  *
- * A snapshot lists tensors that do not overlap. The file that it was made of may tell more: names
- * that share bytes, orders of dimensions. This is read from the file within the snapshot.
+ * A snapshot lists tensors that do not overlap. The file that was compressed may have more: names
+ * that share bytes, and orders of dimensions. They are read from the file within the snapshot.
  */
 
 /* Parses the file of that number for PyTorch views. Returns 1 if it has any: then c is to be freed
- * by container_free(). Returns 0 also if it cannot be read (a base is missing, it is damaged), or
- * if its views would take more than its weight allows (formats/container.h); -v reports the latter.
- * All files of the archive together have a limit, too, beyond which a->is_inside_cut is set.
+ * by container_free(). Returns 0 also if the file cannot be read (base missing, damage), or if its
+ * views would take more than its weight allows (formats/container.h), which -v reports. All files
+ * of the archive together have a limit, too, beyond which a->is_inside_cut is set.
  */
 int look_inside(struct container *c, struct archive *a, size_t file);
 
-/* -- going from section to section of a snapshot on the disk, by their sizes alone --
+/* -- reading the sections of a snapshot on the disk one after another, by their sizes alone --
  *
  * Nothing is decoded, and no checksum is checked. This is for snapshots that were just written, and
  * for messages about unreadable ones.
@@ -154,7 +154,7 @@ struct base_use {
 };
 
 /* Measures the blocks of an open file that is a snapshot, or the beginning of one. Returns 0; -1:
- * there is no index, or not all before it can be read. */
+ * there is no index, or something before the index cannot be read. */
 int measure_base_use(struct base_use *use, int fd);
 
 /* The end of the snapshot at the beginning of the file; 0: there is no trailer. */
@@ -167,18 +167,17 @@ int ends_as_snapshot(const char *path);
  * is no snapshot, or is damaged. */
 int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta);
 
-/* -- which bytes of which tensor are damaged, in the same form for all verbs -- */
+/* -- messages of all verbs that tell which bytes of which tensor are damaged -- */
 
 #define DAMAGE_TEXT 640
 
 /* Reports that reading bytes of that file, from `at` on, returned that status, and where the damage
- * is: " (bytes 7471104 to 7602175 of the tensor 'w')", for all adjacent damaged blocks. For that
- * all bytes before them are read. For very large snapshots it is " (in the tensor 'w')". */
+ * is: " (bytes 7471104 to 7602175 of the tensor 'w')", for all adjacent damaged blocks. That reads
+ * all bytes before them. For very large snapshots the place is only " (in the tensor 'w')". */
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
 
 /* Reads the snapshot once, from front to back, without its index. text: where damage is, or "".
- * LMC_OK: none was found. This locates damage; that there is none, only restoring can tell, which
- * checks more. base NULL: of blocks that are coded against it, only header and payload are
- * checked. */
+ * LMC_OK: none was found. This locates damage, but only restoring shows that there is none, as it
+ * checks more. base NULL: of blocks that need the base, only header and payload are checked. */
 enum lmc_status look_for_damage(const struct archive *a, const lmc_base *base,
                                 char text[DAMAGE_TEXT]);

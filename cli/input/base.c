@@ -22,7 +22,7 @@ static void forget_base_files(struct base *b)
     b->n_files = 0;
 }
 
-/* The next of: the base itself, then its views; NULL: no more. */
+/* For going through the base itself and then its views. NULL: there are no more. */
 static struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
@@ -146,7 +146,7 @@ static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset
 static int take_files(struct base *b, const struct taking *t, const struct options *o)
 {
     int code = CODE_OK;
-    forget_base_files(b); /* left from the input before */
+    forget_base_files(b); /* from the input before */
     for (size_t i = 0; i < t->entries->n && code == CODE_OK; i++)
         if (t->found ? t->found[i] != NULL : is_stored(&t->entries->entries[i], t->entries))
             code = take_file(b, t, i, o);
@@ -200,7 +200,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
-        /* else its own base is at fault */
+        /* otherwise its own base is damaged */
         b->is_damaged = 1;
         b->instead = b->is_subject ? NULL : find_instead(b);
     }
@@ -269,7 +269,7 @@ static size_t search_path(const lmc_file *const *files, size_t n, const char *pa
     return i;
 }
 
-/* Whether the path is a directory that the snapshot has only as the parent of others. */
+/* Whether path is a directory that the snapshot has only as the parent of other paths. */
 static int is_only_parent(const lmc_file *const *files, size_t n, const char *path)
 {
     char *below = join_path(path, "x");
@@ -370,7 +370,7 @@ static int find_next(struct archive *a, struct base **base, const struct options
     return code;
 }
 
-/* Closes what a link has open while it is not needed. */
+/* Closes what a link has open, while the link is not needed. */
 static void put_away(struct base *b)
 {
     free_replica(&b->replica);
@@ -390,8 +390,8 @@ static int open_again(struct archive *a)
     return same_state(&st, &a->st) ? CODE_OK : fail_changed(a->name);
 }
 
-/* Restores b to a scratch file, so that it does not read the links below it any more. Only links of
- * this walk are closed: others may be in use by other deltas. */
+/* Restores b to a scratch file, so that reading b does not read the links below it any more. Closes
+ * only links of this walk: other links may be in use by other deltas. */
 static int replace_links(struct base *b)
 {
     int code = make_replica(&b->replica, &b->archive);
@@ -493,7 +493,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 
 /* -- files that are read as if they were a snapshot -- */
 
-/* Whether it may be something else than a snapshot. */
+/* Whether the file may be something else than a snapshot. */
 static int may_be_plain(const struct archive *a)
 {
     return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
@@ -592,7 +592,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
     a.name = s->name;
     if (s->head_size < LMC_FILE_HEADER_SIZE ||
         parse_header(s->head, s->head_size, a.wanted, &a.is_delta) != 0)
-        a.is_delta = 0; /* restoring it reports the error */
+        a.is_delta = 0; /* restoring reports the error */
     if (code == CODE_OK) code = find_base_of_archive(&a, base, o);
     close_archive(&a);
     return code;

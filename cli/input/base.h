@@ -6,17 +6,17 @@
  * needed. A snapshot that is a delta has a base of its own: lmc walks down its chain to a whole
  * snapshot, and makes the links ready from there up (see the states below). To restore a delta
  * against files, lmc first tries to find their tensors by the delta's own tables (F-1 of
- * foreign-bases.md), which needs no parser.
+ * spec/foreign-bases.md), which needs no parser.
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
  *         what it is         its fingerprint is known     can be read; of a delta, its base, too
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: they set
- * the one in struct bases.
+ * `code` in struct bases.
  *
  * What must hold for a base, what checks it, and the exit code if it does not. The library has its
- * own checks (see src/snapshot/origin.h): fail_status() makes 4, CODE_BASE, of their statuses.
+ * own checks (see src/snapshot/origin.h): fail_status() turns their statuses into 4, CODE_BASE.
  *
  *   it is a file or a directory                    open_base                      4
  *   lmc apply left it whole                        check_finished                 4
@@ -78,8 +78,8 @@ enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offse
 /* -- a base whose chain is long: its restored files, in a scratch file --
  *
  * Reading a delta reads its base, and so on down the chain: each link takes a descriptor, a reader
- * and a stack frame. After MAX_LINKS links, the last one is restored to a scratch file, and those
- * below it are closed. So a chain may have any length. It takes room for two restored snapshots.
+ * and a stack frame. After MAX_LINKS links, the last link is restored to a scratch file, and links
+ * below it are closed. So a chain may have any length. It needs space for two restored snapshots.
  *
  *   links   0 1 2 ... 63 | 64 ... 127 | 128        at each | the link is restored to a scratch file
  */
@@ -96,7 +96,7 @@ struct replica {
 /* Restores the snapshot. Its reader must have its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
-/* Reads bytes of one of its files. *code: an exit code; errors are reported. */
+/* Reads bytes of a file of the replica. *code: an exit code; errors are reported. */
 enum lmc_status read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst,
                              size_t size, int *code);
 
@@ -135,8 +135,8 @@ struct base {
     struct base *below; /* when ready: for a delta, its own base */
     struct archive archive;
     lmc_base by_reader;      /* for an archive: source reads from this */
-    struct replica replica;  /* or this, if it has too many links below */
-    lmc_salvage *salvage;    /* or this, if it is damaged (read_intact) */
+    struct replica replica;  /* or from this, if it has too many links below */
+    lmc_salvage *salvage;    /* or from this, if it is damaged (read_intact) */
     size_t n_links;          /* links below that are read through, without this one */
     struct base_file *files; /* of a base of files */
     size_t n_files, room;
@@ -145,13 +145,13 @@ struct base {
     struct opened opened; /* the file that is open */
 };
 
-/* Finds out whether it is a snapshot, and whether that is a delta. */
+/* Finds out whether the base is a snapshot, and whether the snapshot is a delta. */
 int open_base(struct base *b, const struct options *o);
 
-/* Finds the fingerprint, for which files are read. */
+/* Finds the fingerprint of the base. For a base of files, reads the files. */
 int identify_base(struct base *b, const struct options *o);
 
-/* is_strict: a file must be what its name says; else a file that is not is plain bytes. */
+/* is_strict: a file must have the format of its name; else such a file counts as plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct options *o);
 
 /* The view of a base of files that is the delta's base; NULL: there is none, or *code is set. It is
@@ -170,7 +170,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
  * was reported. It may open a reader for the delta. The cheapest arguments are tried first: whole
  * snapshots; then files, which must be read; then deltas, which need a base. Then come the
  * snapshots in the places, and the file beside the delta that has the name of its base. A delta
- * whose own base is being searched comes last: prepare_base() reports the loop. */
+ * whose own base is being searched comes last; then prepare_base() reports a loop. */
 struct base *find_base(struct archive *delta, const struct options *o, int *code);
 
 /* Finds another copy of a damaged snapshot, or the files that it was made from, and makes it ready.
@@ -183,7 +183,7 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 /* Makes the base readable; for a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct options *o);
 
-/* Text: fingerprint and, if known, the base's name when the delta was made. The caller frees it. */
+/* A text: the fingerprint and, if known, the base's name when the delta was made. To be freed. */
 char *describe_base(const uint8_t *wanted, const char *made_with);
 
 /* The name of a base without its directory, for messages; NULL: it has none. The caller frees
@@ -196,7 +196,7 @@ int choose_base(const struct base **base, const struct options *o);
 /* Finds the base of the snapshot that begins at s; *base NULL: it is no delta. */
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
-/* Adds a base to the arguments, which name must outlive. Pointers to others become invalid. */
+/* Adds a base to the arguments. name must outlive them. Pointers to other bases become invalid. */
 struct base *add_base(struct bases *bases, const char *name);
 
 /* Checks that no base has changed since it was identified. Call it before an output gets its final
@@ -222,17 +222,17 @@ int protect_plain(const struct base *p, const char *output);
 void add_search(struct bases *bases, const char *directory);
 
 /* Prints where the links of a delta's chain are, from its base down, as far as headers tell, and
- * the fingerprint of the first that is not found. */
+ * the fingerprint of the first link that is not found. */
 void print_chain(struct archive *delta, const struct options *o);
 
-/* Reports the arguments that were not used. all_must_be 0: only if none was used, as a user who
- * restores may name more bases than the chain has. */
+/* Reports the arguments that were not used. all_must_be 0: only if no argument was used, as for
+ * restoring one may name more bases than the chain has. */
 void say_unused_bases(int all_must_be, const struct options *o);
 
 /* Checks that no base is removed as a source (NULL: none is removed) or changed by an output (NULL:
- * none), as its deltas need it. Bases are the arguments, and every link that was found so far: call
- * it before writing, and again when all is read. may_replace: -f was given, so the restored files
- * may replace a base of files. */
+ * none), as its deltas need it. Bases are the arguments and all links found so far: so call it
+ * before writing, and again when all is read. may_replace: -f was given, so the restored files may
+ * replace a base of files. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
 
 /* Checks that the source neither is nor contains a link that its base needs. The base is ready. */

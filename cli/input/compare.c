@@ -13,11 +13,11 @@ struct comparison {
     char *path;
     int fd;
     int may_lack;   /* missing files do not count as a difference */
-    int may_lose;   /* nor do quantised tensors */
+    int may_lose;   /* quantised tensors may differ */
     size_t n_files; /* below the root, compared */
     const lmc_file *file;
     uint64_t at;   /* in the file */
-    size_t tensor; /* the first that ends behind `at` */
+    size_t tensor; /* the first tensor that ends behind `at` */
     unsigned char *buffer;
     int code;
 };
@@ -46,7 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, all must be equal (is_exact), or need not be equal. */
+/* How many of the next bytes, at most size, must all be equal (is_exact), or may all differ. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;

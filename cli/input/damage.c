@@ -42,7 +42,7 @@ static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t s
                  path, quote, f->n_tensors ? ", which are of no tensor" : "");
 }
 
-/* Whether a range is damaged. Without the base, a block that is coded against it does not tell. */
+/* Whether a range is damaged. This is not known of a block that needs a missing base. */
 static int is_lost(const lmc_salvage_range *range)
 {
     return !range->is_end && range->status != LMC_OK && range->status != LMC_ERR_BASE_MISSING;
@@ -60,8 +60,8 @@ static int is_before(const lmc_salvage_range *range, const struct search *s)
            (range->file_number == s->from && range->offset + range->size <= s->at);
 }
 
-/* Describes the first lost bytes within one part; those of adjacent blocks are one range. *why:
- * LMC_OK if none are lost, else the reason. */
+/* Describes the first lost bytes within one part. Adjacent lost blocks are one range. *why: LMC_OK
+ * if none are lost, else the reason. */
 static enum lmc_status find_loss(lmc_salvage *salvage, const struct search *s, enum lmc_status *why,
                                  char text[DAMAGE_TEXT])
 {
@@ -139,7 +139,7 @@ int fail_damage(const struct archive *a, enum lmc_status status, size_t number, 
     if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
         total_of_files(a->reader) <= MOST_READ)
         (void)look_through(a, NULL, &here, text);
-    if (!*text) /* intact blocks, but not the right ones */
+    if (!*text) /* all blocks are intact, but the result is wrong */
         describe_start(files.get_file(files.user, number), at, text);
     return fail_archive_at(a, status, text);
 }

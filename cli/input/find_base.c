@@ -7,8 +7,8 @@
 
 /* -- where to look for the base -- */
 
-/* Reads the fingerprint of each argument that is an intact snapshot, and closes it. The others are
- * listed apart: the search for a link of a chain tries only these one by one. */
+/* Reads the fingerprint of each argument that is an intact snapshot, and closes it. The other
+ * arguments are listed in all->others: only these are tried one by one for each link. */
 static void look_at_given(struct bases *all)
 {
     for (; all->n_given < all->n; all->n_given++) {
@@ -31,7 +31,7 @@ static int has_places_given(const struct bases *all)
     return all->n_search != 0;
 }
 
-/* Adds the snapshots in those directories, and in the directory of `name`, unless that is NULL. */
+/* Adds the snapshots in the directories to search, and in that of `name`, unless name is NULL. */
 static void look_at_places(struct bases *all, const char *name)
 {
     char *beside = name && !all->is_closed ? directory_of(name) : NULL;
@@ -66,8 +66,8 @@ static struct base *add_found(struct bases *all, const char *path)
 /* -- candidates -- */
 
 /* Kinds of snapshots, the cheapest first. PLACED: not given, but its whole chain was found; the
- * shortest chain comes first, so these cannot form a loop. LOOSE: its chain ends in a missing base,
- * which may be a file that is not compressed. */
+ * shortest chain is first, so there are no loops. LOOSE: its chain ends in a missing base, which
+ * may be a file that is not compressed. */
 enum rank { GIVEN_WHOLE = 1, PLACED = 2, GIVEN_DELTA = 4, LOOSE = 8, ANY_RANK = 15 };
 
 static enum rank rank_of(const struct place_entry *e)
@@ -76,7 +76,7 @@ static enum rank rank_of(const struct place_entry *e)
     return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
-/* Whether it is a delta that changes nothing: its own base is as good a base, and needs less. */
+/* Whether e is a delta that changes nothing: its own base has the same content, and needs less. */
 static int needs_its_like(const struct place_entry *e)
 {
     return e->is_delta && same_fingerprint(e->wanted, e->fingerprint);
@@ -105,8 +105,8 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
 struct hunt {
     struct archive *delta;
     const struct options *o;
-    struct base *visited; /* has the wanted content, but its own base is being searched */
-    int damaged;          /* exit code of unreadable snapshots; another may be found */
+    struct base *visited; /* a snapshot that is wanted, but whose own base is being searched */
+    int damaged;          /* exit code of unreadable snapshots; a copy may be found */
     int code;             /* not CODE_OK: the search ends */
 };
 
@@ -149,7 +149,7 @@ static struct base *try_files(struct hunt *h, struct base *b)
     return view || h->code != CODE_OK ? view : is_wanted(h, b, &h->code) ? b : NULL;
 }
 
-/* Looks among the arguments that are files or directories, or damaged snapshots (is_archive). */
+/* Tries the arguments that are files or directories, or (is_archive) damaged snapshots. */
 static struct base *find_given_files(struct hunt *h, int is_archive)
 {
     struct bases *all = h->o->bases;
@@ -163,7 +163,7 @@ static struct base *find_given_files(struct hunt *h, int is_archive)
 }
 
 /* The path of a file or directory beside the delta that has the name which the delta stores for its
- * base. NULL: there is none, or it is a snapshot, which is found otherwise. The caller frees it. */
+ * base. NULL: there is none, or it is a snapshot, which find_snapshot() finds. To be freed. */
 static char *find_name_beside(struct archive *delta)
 {
     const char *const own = path_of_delta(delta);
@@ -220,7 +220,7 @@ struct base *find_base(struct archive *delta, const struct options *o, int *code
     struct base *b = look_for_base(&h);
     *code = b || h.code != CODE_OK ? h.code : h.damaged;
     if (!b && h.visited && !same_fingerprint(h.visited->archive.wanted, delta->wanted))
-        b = h.visited; /* a loop; but if the delta changes nothing, its base is missing */
+        b = h.visited; /* a loop, unless the delta changes nothing */
     if (!b || *code != CODE_OK) return NULL;
     b->is_used = 1;
     if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);
@@ -273,7 +273,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
     return e && !needs_its_like(e) ? e : NULL; /* a base with less depth would be first */
 }
 
-/* Prints the missing base of a chain, and a file that may be it. last: the delta that needs it. */
+/* Prints a chain's missing base, and a file that may be it. last: the delta that needs the base. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
     struct archive a;
@@ -329,8 +329,8 @@ static int is_called(const char *path, const char *name)
 }
 
 /* Adds to *text how many snapshots were tried as the base of the delta `name`, and the fingerprint
- * of one that is the only one or has the base's name. Any that has the wanted fingerprint needs
- * itself as a base, or its damage was reported. */
+ * of one that is the only one or has the base's name. A snapshot with the wanted fingerprint was no
+ * base, as it needs itself or is damaged, which was reported. */
 static void list_places(char **text, const struct places *p, const char *name,
                         const char *made_with)
 {

@@ -8,7 +8,7 @@ struct place_in_archive {
     lmc_base content; /* keeps the last decoded block */
     size_t file;
     struct archive *archive;
-    int has_failed; /* a read has failed, perhaps as the base is missing */
+    int has_failed; /* a read has failed: the base may be missing */
 };
 
 static int read_inside(void *user, uint64_t offset, void *dst, size_t size)

@@ -203,7 +203,7 @@ static const struct link *find_link_on(const struct links *links, char *path, si
     }
 }
 
-/* The path after following one link; NULL: it leads out of the snapshot. To be freed. */
+/* The path after following one link; NULL: the link leads out of the snapshot. To be freed. */
 static char *take_link(const struct link *l, const char *rest)
 {
     char *target;

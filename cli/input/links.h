@@ -1,8 +1,8 @@
 /* links.h - the links of a snapshot: an entry of its metadata (spec/links.md)
  * SPDX-License-Identifier: MIT
  *
- * A symbolic link is no file of the snapshot: only this entry has it. Hard links are stored as
- * files, each of its own; this entry tells which of them are names of one file.
+ * A symbolic link is no file of the snapshot: only this entry has it. Each hard link is stored as a
+ * file of its own; this entry tells which of these are names of one file.
  */
 #pragma once
 
@@ -59,12 +59,12 @@ int fail_bad_links(const char *name);
 /* The link of that path; NULL: there is none. */
 const struct link *find_link_record(const struct links *l, const char *path);
 
-/* Turns "a/../b" and "./b" into "b", in place. Returns 0 if it leads out of the snapshot. */
+/* Turns "a/../b" and "./b" into "b", in place. Returns 0 if the path leads out of the snapshot. */
 int make_plain(char *path);
 
 /* The path after following all links on it; NULL: it leads out of the snapshot. To be freed.
  * *first: the first link; NULL: there is none, and the path is made plain. is_taken: NULL, or a
- * flag for each link, which is set for those that are followed. */
+ * flag for each link; set for each link that is followed. */
 char *resolve_links(const struct links *links, const char *path, const struct link **first,
                     unsigned char *is_taken);
 

@@ -30,7 +30,7 @@ static void sort_operands(struct operand_list *l)
 
 /* -- what is read, and what is written -- */
 
-/* Takes ownership of real; NULL: it cannot be resolved. */
+/* Takes ownership of real. real NULL: path cannot be resolved. */
 static void add_operand(struct operand_list *l, const char *path, char *real, const char *from,
                         const struct stat *st)
 {
@@ -97,7 +97,7 @@ int is_operand(const struct entry *e, int is_restoring)
            has_suffix(e->path) == is_restoring;
 }
 
-/* Adds files below a directory: all that one snapshot takes; with -r, each that has an output. */
+/* Adds files below a directory: all that go into one snapshot; with -r, each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
                     int is_restoring, const struct options *o)
 {
@@ -147,8 +147,8 @@ static int fail_output_of(const struct operand *output, const char *what, const 
                 output->from, what, other);
 }
 
-/* Refuses two outputs of one name, unless they are made of one file, and an output that is an
- * input. A restored directory replaces all that is in the old one. */
+/* Refuses two outputs of one name, unless they are made from one file, and an output that is an
+ * input. A restored directory replaces all that is in the old directory. */
 static int check_outputs(struct operand_list *outputs, struct operand_list *inputs,
                          int is_restoring)
 {

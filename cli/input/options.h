@@ -15,27 +15,27 @@ struct bases {
     struct base *found;   /* found in directories by their fingerprints; a linked list */
     struct places places; /* snapshots among the arguments and in these directories */
     size_t n_given;       /* arguments that were looked at for `places` */
-    size_t *others;       /* the numbers of those that are no intact snapshots */
+    size_t *others;       /* numbers of arguments that are no intact snapshots */
     size_t n_others;
     const char **search; /* --search: directories of snapshots */
     size_t n_search;
     int is_closed;  /* --no-search: only the arguments are tried */
     int is_off;     /* --no-base: deltas are checked without their bases */
-    int is_quiet;   /* not typed by the user: unused ones are not reported */
+    int is_quiet;   /* not named by the user: unused bases are not reported */
     int is_partial; /* lmc salvage: of a damaged base, intact blocks are used */
     int code;       /* exit code of errors in reading them, or in a second look */
 };
 
 /* Limits of files and directories that a snapshot may make, and of their depth. Each takes only 4
- * bytes in it, so a small hostile one could fill a disk. Compressing has the same limit: with
- * --dereference, two links in each of 40 directories lead to 2^40 files. */
+ * bytes in the snapshot, so a small hostile one could fill a disk. Compressing has the same limit:
+ * with --dereference, two links in each of 40 directories lead to 2^40 files. */
 #define DEFAULT_MAX_FILES ((uint64_t)1000000)
 #define DEFAULT_MAX_DEPTH ((size_t)1000)
 
 struct policy;
 
-/* Belongs to the caller, with all that it points to, and outlives the verb. Options that a verb
- * does not take are 0. */
+/* The caller owns it and all that it points to; it outlives the verb. Options that a verb does not
+ * take are 0. */
 struct options {
     char **names; /* arguments behind the verb that are no options */
     size_t n_names;
@@ -61,7 +61,7 @@ struct options {
     int no_twins;                /* --no-twins */
     const struct policy *policy; /* --quant and --policy; may have no rules */
     /* cat */
-    int npy;          /* --npy: with a header of NumPy before it */
+    int npy;          /* --npy: with a header of NumPy before the tensor */
     int f32;          /* --f32: floats of 8 and 16 bits become floats of 32 */
     int safetensors;  /* --safetensors: a file of whole tensors */
     const char *file; /* --file: the file that has the tensor; NULL: any */
@@ -89,11 +89,11 @@ uint64_t most_levels(const struct options *o);
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct options *o);
 
-/* Whether -o ends with a slash, so that it names a directory; and whether that exists, too. */
+/* Whether -o ends with a slash, so that it names a directory; and whether the directory exists. */
 int names_directory(const struct options *o);
 int goes_into_directory(const struct options *o);
 
-/* Checks that -o is no directory if the output is a file, and no missing directory by a slash. */
+/* Checks that -o is no directory if the output is a file, and does not name a missing directory. */
 int check_output_name(const struct options *o);
 
 /* Whether tables have to fit into 80 columns: without -v, on a terminal of less than 132. */
@@ -108,15 +108,15 @@ void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_
 
 /* -- several inputs of one command, which must not destroy each other (operands.c) --
  *
- * "lmc -f x x.lmc" would replace its own next input, x.lmc, by the snapshot of x. Checked before
- * anything is written, if there are several inputs.
+ * "lmc -f x x.lmc" would replace its own next input, x.lmc, by the snapshot of x. This is checked
+ * before anything is written, if there are several inputs.
  */
 
-/* For verbs with an output for each name: NAME.lmc, or NAME without its suffix, beside it or in one
- * directory. */
+/* For verbs with an output for each name: NAME.lmc, or NAME without its suffix; beside NAME or in
+ * one directory. */
 
 /* The path of the output that is made of a file or directory: beside it, or in the directory that
- * -o names. NULL: restoring, and its name does not end with .lmc. To be freed. */
+ * -o names. NULL: it is to be restored, but its name does not end with .lmc. To be freed. */
 char *name_output(const char *from, int is_restoring, const struct options *o);
 
 /* Whether -r takes an entry of a directory: for compressing, a file that is no .lmc file; else a
@@ -126,5 +126,5 @@ int is_operand(const struct entry *e, int is_restoring);
 /* Refuses an output that would replace another input, or the output of another input. */
 int check_overwritten(int is_restoring, const struct options *o);
 
-/* With --rm: refuses all inputs if one cannot be used, or is part of another one. */
+/* With --rm: refuses all inputs if an input cannot be used, or is part of another input. */
 int check_removed(int is_restoring, const struct options *o);

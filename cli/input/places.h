@@ -1,8 +1,8 @@
 /* places.h - snapshots that may be a base, known by their fingerprints before they are opened
  * SPDX-License-Identifier: MIT
  *
- * They are arguments, or are in directories that are searched for bases. To find a base among
- * thousands, only header, trailer and the head of the index of each are read, without checks.
+ * A place is a snapshot that is an argument, or is in a directory that is searched for bases. As
+ * there may be thousands, only header, trailer and the start of the index are read, without checks.
  * Before a snapshot is used as a base, its index is read and checked.
  */
 #pragma once
@@ -26,11 +26,11 @@ struct places {
     struct place_entry *list;
     size_t n, room;
     int is_sorted;
-    char **directories; /* that were added */
+    char **directories; /* directories that were added */
     size_t n_directories;
 };
 
-/* Adds all readable .lmc files of the directory, but not of those below it. Does so only once. */
+/* Adds all readable .lmc files in the directory, but not below it. A second call does nothing. */
 void add_places(struct places *p, const char *directory);
 
 /* Adds a snapshot, as its file describes it. Valid until more is added; NULL: it is no snapshot. */
@@ -55,7 +55,7 @@ struct link_of_chain {
 /* From this depth on, a base is missing: DEPTH_LOOSE is the depth of the delta that needs it. */
 #define DEPTH_LOOSE ((uint32_t)1 << 31)
 
-/* Sets each depth: deltas of the shortest chain that leads down to a whole snapshot; DEPTH_LOOSE
- * and more if there is none. Taking the base of least depth among those with the wanted fingerprint
- * excludes loops. A delta that changes nothing is no base for others like it. */
+/* Sets each depth: the number of deltas in the shortest chain to a whole snapshot; DEPTH_LOOSE or
+ * more if there is none. Of the snapshots with the wanted fingerprint, the one of least depth is
+ * the base: so there are no loops. A delta that changes nothing is no base for such deltas. */
 void measure_depths(struct link_of_chain *list, size_t n);

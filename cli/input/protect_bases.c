@@ -4,8 +4,8 @@
 #include "options.h"
 #include "../sys/attributes.h"
 
-/* Whether path is the base, is within it, or, if is_whole, contains it. may_replace: a base of
- * files may be replaced as a whole. A directory of snapshots is only a place to search, unless it
+/* Whether path is the base, is within it, or, if is_whole, contains it. may_replace: path may be
+ * the base, if that is no snapshot. A directory of snapshots is only a place to search, unless it
  * was used as a base. */
 static int touches(const char *path, const struct stat *st, int is_whole, int may_replace,
                    const struct base *b)
@@ -53,7 +53,7 @@ int protect_bases(const char *source, const char *output, int may_replace, const
 
 int check_source(const char *source, const struct options *o)
 {
-    /* the links below the first argument, which is the base */
+    /* touches a link below the first argument, which is the base */
     const struct base *link = o->bases->n ? find_touched(source, 1, 0, 1, 1, o) : NULL;
     return link ? fail(CODE_ERROR, source,
                        "is needed to restore the base %.300s (%.300s): once it is gone, "

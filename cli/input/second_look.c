@@ -40,7 +40,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
                : status;
 }
 
-/* Whether bit 1 of Incompatible, Own, is set (spec 3.1). 0 without a header: it may never end. */
+/* Whether bit 1 of Incompatible, Own, is set (spec 3.1). 0 without a header: s may never end. */
 static int may_repeat(const struct source *s)
 {
     lmc_snapshot_info info;
@@ -129,7 +129,7 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     const struct source *s = l->source;
     char where[DAMAGE_TEXT];
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
-    if (status == LMC_ERR_READ) /* of a base or a second look, and was reported */
+    if (status == LMC_ERR_READ) /* of a base or a second look; it was reported */
         return l->o->bases->code;
     *where = 0;
     if (S_ISREG(s->st.st_mode) &&

@@ -6,7 +6,7 @@
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 
-/* Whether path is /dev/stdin, or what a shell makes of <(...): these are open already. */
+/* Whether path is /dev/stdin, or the path that a shell puts for <(...): these are open already. */
 static int is_descriptor(const char *path)
 {
     return strcmp(path, "/dev/stdin") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
@@ -62,7 +62,7 @@ int read_head(struct source *s, size_t size)
     return CODE_OK;
 }
 
-/* Makes one tensor without name of a raw array, if its size is known and is whole elements. */
+/* Makes a raw array one tensor without name, if its size is known and a multiple of an element. */
 static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 {
     struct container *c = &s->container;
@@ -117,7 +117,7 @@ static int accept_container(struct source *s, enum container_result result,
 
 /* -- the .metadata beside a .distcp file -- */
 
-/* The one that was read last. It is never freed. */
+/* The .metadata that was read last. It is never freed. */
 static struct {
     char *path; /* NULL: none */
     struct stat st;
@@ -132,7 +132,7 @@ static void forget_kept(void)
     memset(&kept, 0, sizeof kept);
 }
 
-/* Reads it from fd, a regular file whose state is kept.st. */
+/* Reads .metadata from fd, a regular file whose state is kept.st. */
 static void read_kept(int fd, const struct options *o)
 {
     const char *why = "it is too large";
@@ -154,7 +154,7 @@ static void read_kept(int fd, const struct options *o)
 }
 
 /* Reads the .metadata beside that file; NULL: it is no .distcp file, there is none, or it is not
- * understood, which -v reports. One is kept, as all files of a checkpoint need the same: so it is
+ * understood, which -v reports. The last one is kept, as all files of a checkpoint need it: it is
  * valid until a call for another directory. Not thread-safe. */
 static const struct dcp *find_metadata_beside(const char *path, const struct options *o)
 {
@@ -213,7 +213,7 @@ static void look_through_view(struct source *s, const struct options *o)
     if (result != CONTAINER_OK) container_free(c);
 }
 
-/* An error if the user has named it: the pointer is not meant, but the file that it points to. */
+/* An error if the user has named the pointer: surely the file that it points to is meant. */
 static int take_lfs_pointer(const struct source *s, const struct options *o)
 {
     if (s->is_named)

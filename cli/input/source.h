@@ -18,13 +18,13 @@ struct options;
 
 struct source {
     const char *name;
-    int is_named; /* on the command line: it must be what its name says */
+    int is_named; /* on the command line: it must have the format of its name */
     int fd;
     struct stat st;
     uint64_t start;      /* in a regular file: standard input may begin anywhere */
     uint64_t size;       /* LMC_UNKNOWN_SIZE: a pipe whose header does not tell */
     int promised;        /* the size is from a header in the pipe */
-    unsigned char *head; /* the beginning, already read */
+    unsigned char *head; /* the beginning, which was read already */
     size_t head_size, head_taken;
     int head_ended;                             /* the source has no more */
     unsigned char header[LMC_FILE_HEADER_SIZE]; /* of a snapshot that is restored */

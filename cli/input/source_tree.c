@@ -180,7 +180,7 @@ enum { LOST_OWNER, LOST_ATTRIBUTES, LOST_ACL, LOST_MODE, N_LOST };
 static const char *const lost_names[N_LOST] = {
     "owner or group", "extended attributes", "access control list", "setuid, setgid or sticky bit"};
 
-/* What a snapshot does not keep: of how many files, and which is the first. */
+/* What a snapshot does not keep: of how many files, and the first of these files. */
 struct lost {
     uid_t owner; /* of the restored files */
     gid_t group;
@@ -189,7 +189,7 @@ struct lost {
     char *first; /* NULL: nothing is lost */
 };
 
-/* The user who restores is the owner. A setgid directory passes on its group and that bit. */
+/* The user who restores becomes the owner. A setgid directory passes on its group and setgid. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");

@@ -15,8 +15,8 @@ struct look;
  * it cannot hold. is_removed: it will be removed, so changes are reported, too. */
 int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o);
 
-/* Reports the files that cannot be opened, from that entry of the listing on, so that a user learns
- * of all of them. n: files that were reported already. */
+/* Reports the files that cannot be opened, from entry number `from` of the listing on, so that a
+ * user learns of all of them. n: files that were reported already. */
 void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
 
 /* Whether an entry is stored as a file: all but links; the root only if there is nothing else. */
@@ -28,7 +28,7 @@ void collect_links(struct links *links, const struct listing *l, const char *roo
 /* Removes a source that was compared with its snapshot, if it has not changed since `look`. l: the
  * listing of a directory, of which nothing else is removed: so a newer file stays, with its
  * directories; NULL: a file. Reports in a line what is lost: owners other than the user who
- * restores (for a file: than the snapshot's), extended attributes, ACLs, mode bits. */
+ * restores (for a file: than the snapshot's owner), extended attributes, ACLs, mode bits. */
 int remove_unchanged(const struct listing *l, const char *path, const struct look *look,
                      const char *snapshot, const struct options *o);
 

@@ -19,7 +19,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-/* *number: of a file of b; set to the number of c's file of the same path. 0: c has none. */
+/* *number: of a file of b; set to that of c's file with the same path. Returns 0 if c has none. */
 static int find_same_file(const struct base *c, const struct base *b, size_t *number)
 {
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
@@ -60,7 +60,7 @@ int can_stand_in(struct base *c, const struct base *b, const struct options *o)
 
 /* -- intact blocks -- */
 
-/* Reads what salvaging has found of a base. Lost bytes are BASE_WRONG: another copy has them. */
+/* Reads what salvaging has found of a base. Lost bytes: LMC_ERR_BASE_WRONG, as for a wrong base. */
 static enum lmc_status read_found(const struct base *b, size_t number, uint64_t offset, void *dst,
                                   size_t size)
 {

@@ -18,7 +18,7 @@ static const uint8_t end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A
 int begins_as_snapshot(int fd, int *error)
 {
     uint8_t bytes[sizeof start_magic];
-    const int result = read_at(fd, 0, bytes, sizeof bytes); /* -1: it is shorter */
+    const int result = read_at(fd, 0, bytes, sizeof bytes); /* -1: the file is shorter */
     *error = result > 0 ? result : 0;
     return result == 0 && memcmp(bytes, start_magic, sizeof bytes) == 0;
 }
@@ -39,10 +39,10 @@ static uint64_t size_of_block(const uint8_t *header)
     return container_number(header + 4, 4) * header[1];
 }
 
-/* Finds the index, adding up blocks on the way. 0: there is none, or not all can be read. */
+/* Finds the index; adds up blocks on the way. 0: there is no index, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
 {
-    uint8_t header[BLOCK_HEADER_SIZE]; /* the longer one; more follows a section */
+    uint8_t header[BLOCK_HEADER_SIZE]; /* block headers are longer than heads of sections */
     uint64_t at = LMC_FILE_HEADER_SIZE;
     int prediction = 0;
     memset(use, 0, sizeof *use);

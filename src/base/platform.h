@@ -20,8 +20,8 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines
- * these. */
+/* A developer's build (make dev) compiles kernels separately: objects/object.h then defines these
+ * macros. */
 #ifndef LMC__HAS_PART
 #define LMC__HAS_PART(part) 1
 #define LMC__TABLE static const
@@ -101,7 +101,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Only where it is faster than the portable code: not on s390x and riscv64. */
+/* It is used only where it is faster than the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else

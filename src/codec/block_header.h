@@ -23,7 +23,7 @@
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
+/* The CRC of the block's number, as 4 bytes, and of the header's bytes before Header_CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -107,7 +107,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* Checks and parses the header of the block at src, of which src_size bytes are known. */
+/* Checks and parses the header of the block at src. src_size: how many bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {

@@ -37,7 +37,7 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
  * Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
-    unsigned sample;                    /* how many quarters of it are used, at most; 0: all
+    unsigned sample;                    /* the most quarters of a sample to use; 0: all
                                            elements, for the top plane and for lists */
     unsigned max_classes;               /* of a delta that is not sparse */
 } lmc__effort;

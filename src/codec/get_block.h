@@ -21,7 +21,7 @@
  *   there is a prediction         BASE_MISSING
  *   lists, masks, tails           CORRUPT; only then dst is written
  *   Content_CRC                   CHECKSUM
- *   if predicted, the last two    BASE_WRONG instead
+ *   the last two, if predicted    BASE_WRONG instead
  *
  * With a prediction the payload has its own CRC. If that CRC is right, a later error means a wrong
  * prediction; or a damaged file, if the prediction comes from the same file. No payload can cause

@@ -64,7 +64,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* Reads a list of class c, of which n_coded elements are coded, as a side of n_of[c] elements.
- * Elements that a sparse block leaves out are zeros: the class's mask says where they are merged
+ * Elements that a sparse block leaves out are zeros: the class's mask says where zeros are merged
  * in. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,

@@ -57,9 +57,9 @@ static uint64_t lmc__code_cost(const uint32_t *weights, const uint8_t *lengths, 
     return bits * worth + lmc__tree_time(weights, lengths, n, has_escape);
 }
 
-/* Sets ascending code lengths for weights[0, n) in descending order, 2 <= n <= 256. Returns their
- * number: n, or n rounded up to a multiple of a unit, at most 256; the weights from n on are set to
- * 0. With has_escape one weight is the escape's, and the last code will be its code. */
+/* Sets ascending code lengths for weights[0, n) in descending order, 2 <= n <= 256. Returns the
+ * number of lengths: n, or n rounded up to a multiple of a unit, at most 256; the weights from n on
+ * are set to 0. With has_escape one weight is the escape's, and the last code will be its code. */
 static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256], unsigned n,
                                     int has_escape, uint32_t worth)
 {

@@ -5,7 +5,7 @@
 #include "codec/huffman.h"
 #include "codec/lengths.h"
 
-/* Chooses how a list of bytes is coded (spec 6): raw, constant, or as a tree, and with which code.
+/* Chooses how a list of bytes is coded (spec 6): raw, as a constant, or by which tree.
  * The choice uses only the counts of the list's symbols, mostly in a sample.
  *
  * Sizes are estimated by the entropy of the counts, with logarithms as integers: machines differ in

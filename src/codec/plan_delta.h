@@ -10,7 +10,7 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* Chooses whether and how to code a block against its prediction (spec 5.2), by a sample of both.
+/* Chooses, by a sample, whether and how to code a block against its prediction (spec 5.2).
  *
  * An element is coded as its *residual*: its distance from the prediction, counted in floats or
  * integers. A residual's size depends on the prediction's exponent, the *key*: weights change by
@@ -106,10 +106,10 @@ typedef struct lmc__merging {
 /* Bits of a class in a sparse delta: positions of its k changed elements among its n elements,
  * their residuals, and its threshold.
  *
- * Positions take n h(k / n) bits, h being the binary entropy. In n log n - (n - k) log (n - k) the
- * rounding of logarithms would matter. It is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2:
- * less than a thousandth too large for k < n / 8. A class without changes counts 8 bytes, and
- * n / 512 bits for its nested mask.
+ * Positions take n h(k / n) bits, where h is the binary entropy. This is computed as
+ * k log2(n / k) + (k - k^2 / 2n) / ln 2: less than a thousandth too large for k < n / 8. With
+ * n log n - (n - k) log (n - k) the rounding of logarithms would matter. A class without changes
+ * counts 8 bytes, and n / 512 bits for its nested mask.
  *
  * The residuals' lowest plane is raw or a tree; in the planes above, only n_high elements are not
  * zero. */
@@ -240,7 +240,7 @@ static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
     m->within = 0; /* lmc__sparse_class_bits counts these bits */
 }
 
-/* Merges class c with the next class, and moves up the classes behind. Then computes what merging c
+/* Merges class c with the next class, and closes the gap in the array. Then computes what merging c
  * with its new neighbours would save. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {

@@ -20,8 +20,8 @@
  * still decode, to a mixture of old and new elements. So all of a payload, and Content_CRC, come
  * from one reading: one pass copies the elements to planes or classes, and computes the CRC of the
  * copied bytes. Other readings (samples, counts) are only for choices, and a choice can code any
- * elements. The exception, a tree without an escape and a symbol that was not counted, is found
- * when the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
+ * elements. One exception, a symbol that was not counted in a tree without an escape, is found when
+ * the copy is coded. If the copy was overwritten and must be made again, its CRC has to be the
  * same. If elements are found to have changed, the block is stored.
  *
  *     lmc__encode_block      header; stores a block                this file

@@ -151,7 +151,7 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 /* Returns the size of the payload, if that is smaller than the elements and at most cap. Returns 0
  * if it is not, or if elements or prediction are found to have changed.
  *
- * A first pass over the prediction counts the elements of each class, because that is the length of
+ * A first pass over the prediction counts the elements of each class: this number is the length of
  * its lists. Classes without elements have no mask and no lists; classes without coded elements
  * have no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,

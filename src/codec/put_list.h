@@ -195,7 +195,7 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
 }
 
 /* 1 if the node has the tree's last leaf, and the tree has neither an escape nor a code for each
- * byte. Only that node can have symbols without a code. */
+ * byte. Only such a node can have symbols without a code. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&

@@ -86,7 +86,7 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* Restores a strip: the elements from `first` on that n symbols stand for. Any symbol is valid: the
+/* Restores a strip: the elements of n symbols, from element `first` on. Any symbol is valid: the
  * grid's limits keep all points within floats. base: their predictions, or NULL; may be dst. */
 static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
                                const uint16_t *symbols, const uint8_t *base, uint64_t first,

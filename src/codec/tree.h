@@ -27,7 +27,7 @@
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * flat node. The first bit is the lowest bit of a byte. No lengths are stored: the flat node has 3
  * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
@@ -47,7 +47,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of the leaves of all frozen trees: by their number of ones, then by value. */
+/* Symbols of the leaves of all frozen trees, sorted by their number of 1 bits, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -69,7 +69,7 @@ typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: first place of the leaves of length L */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
@@ -105,7 +105,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves whose share is below place x, where x is the start of a node's share: all leaves
- * of shorter lengths, and those of the length at x that fit below x. */
+ * of shorter lengths, and the leaves of the length at x that fit below x. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -151,8 +151,8 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
                : 0;
 }
 
-/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3): not if it is short, or
- * already at nesting 2. */
+/* 1 if a mask of n bits has a mode byte, and may be nested (spec 6.3). A mask that is short, or at
+ * nesting 2, has none. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;

@@ -36,10 +36,10 @@
  *                         also the changes, 4 + 2 w bytes for each of n / 20 elements
  *   masks                 see lmc__mask_stack_size
  *
- * Together these are at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of all
- * classes, and the masks' stack. The pads are counted for the widest elements, so that a workspace
- * for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can fail; each
- * is checked all the same. */
+ * Each of these uses takes at most 2 w + 3 rows (w + 6 for w < 4) and two masks, with the pads of
+ * all classes, and the masks' stack. The pads are counted for the widest elements, so that a
+ * workspace for bytes is also enough for the wider elements that LMC_AUTO may find. So no push can
+ * fail; each is checked all the same. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {

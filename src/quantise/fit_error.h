@@ -137,8 +137,8 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
  *
  * An update is measured in its scale, which is within 6 % of the update's divisor: first in units
  * of 2^-20 of the scale's power of two, then divided by twice its mantissa of 8 bits, by a
- * reciprocal of 24 bits. That makes units of 2^-12 scales: with at most 2^15 scales 27 bits, so the
- * squares of a strip fit in 64 bits.
+ * reciprocal of 24 bits. In the resulting units of 2^-12 scales, at most 2^15 scales have 27 bits:
+ * the squares of a strip fit in 64 bits.
  *
  * Units are powers of two, so only the conversions to integers round, towards zero. The difference
  * of the floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <=

@@ -26,7 +26,7 @@
  * a 20th for each of 256. */
 #define LMC__SCALE_BITS 12u
 
-/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take these. */
+/* If bits are given, the grid gets 11/32 bit less: headers and codes of whole bits take it. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* Estimates the size of the sample's symbols. The grid will begin and end with the sample's first
@@ -143,8 +143,8 @@ static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound
  * coarser until it is too coarse, then only finer; an error within two steps of the bound is good
  * enough. A logarithmic grid has the step that follows from its bound.
  *
- * A small sample is enough for logarithmic grids, of which only the size is unknown. For linear
- * grids it finds a grid, which the large sample then checks. Only the large sample can reject a
+ * A small sample is enough for logarithmic grids, of which only the size is unknown. For a linear
+ * grid it finds the grid, which the large sample then checks. Only the large sample can reject a
  * tensor. */
 LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
 {

@@ -149,8 +149,8 @@ static void lmc__reset_grid(lmc__grid *grid)
 }
 
 /* Makes the grid coarser by a factor of about 2^(by / LMC__OCTAVE); finer if `by` is negative. A
- * logarithmic grid gets another step, and all points again. Else the bias changes, or the scales,
- * by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
+ * logarithmic grid gets another step, and all points again. Else the bias changes; or the scales
+ * change, by multiples of LMC__SCALE_STEP. All stay within the format's limits. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     lmc__grid *const grid = &q->params.grid;

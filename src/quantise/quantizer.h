@@ -27,8 +27,8 @@ struct lmc_quantizer {
     size_t n_groups; /* number of params.scales */
 };
 
-/* How a tensor is quantised, valid as long as the quantiser; NULL if it is not: there is no
- * quantiser, or it keeps the tensor as it is. */
+/* How a tensor is quantised; valid as long as the quantiser. NULL if there is no quantiser, or if
+ * it keeps the tensor as it is. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
 {
     return q && !q->info.is_lossless ? &q->params : NULL;

@@ -22,7 +22,7 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
     lmc_quantizer *q = NULL;
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
-    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
+    LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* cannot fail: there is room */
     if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }

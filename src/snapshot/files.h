@@ -410,8 +410,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
- * only a snapshot of one file may have an empty path. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file. Only a
+ * snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";

@@ -29,7 +29,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: its encoded size. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -79,7 +79,7 @@ LMC__COLD static void lmc__free_tables(lmc__tables *t)
     lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
-/* Sets the segments of all runs, when all of them were appended. */
+/* Sets the segments of all runs, after all segments were appended. */
 static void lmc__settle_runs(lmc__tables *t)
 {
     const size_t n = lmc__count_runs(t);
@@ -192,7 +192,7 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
  * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
- * entries are right. items: a scratch buffer. Does not check base and predictions. */
+ * entries are right. items: a scratch buffer. Checks neither base nor predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)

@@ -44,7 +44,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It has no bytes that are appended later. */
+/* A source of the bytes that are there now. Bytes that are appended later are not in it. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};

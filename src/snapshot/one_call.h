@@ -39,8 +39,8 @@ LMC_API size_t lmc_compress_bound(size_t size)
 }
 
 /* Writes an LMC file of one nameless file of size bytes, from stream or, if stream is NULL, from
- * src. A file of whole elements of a known dtype is one nameless tensor, so that a reader can tell
- * the dtype. (Elements of less than a byte are left out.) */
+ * src. If the size is a whole number of elements of a known dtype, of whole bytes each, the file is
+ * one nameless tensor. So a reader can tell the dtype. */
 LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
                                                      enum lmc_dtype dtype, const void *src,
                                                      const lmc_stream *stream,
@@ -174,7 +174,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
+/* Makes dst_path from src_path with `convert`. It is named dst_path.part until it is complete. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

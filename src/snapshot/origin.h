@@ -17,14 +17,14 @@
  * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
  * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
- * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
- * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
+ * base by the number of an *item*. Items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So the number stays right if the same content is in other files.
  *
  * Where a base is refused. Each check needs the checks before it:
  *
- *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
- *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
- *                                        header names: BASE_WRONG
+ *   opening     lmc__open_origin         the base's description is incomplete: ARGUMENT
+ *   the header  lmc__check_base          no base is given: BASE_MISSING; the header names
+ *                                        another base: BASE_WRONG
  *   a run       lmc__check_run_features  the header names no base: CORRUPT
  *               lmc__check_predictions   the base lacks bytes that segments name: CORRUPT, as the
  *                                        delta contradicts itself. In salvage BASE_WRONG: the
@@ -47,7 +47,7 @@ typedef struct lmc__origin {
     /* encoding: the base's tensors, sorted by their names read backwards: lmc__item, in which
      * file_number is the number in items */
     lmc__buffer backwards;
-    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: what can be read back */
+    lmc__buffer ranges; /* lmc__range, sorted, with gaps between them: bytes to read back */
     lmc__buffer wide;   /* the input of a conversion */
     /* files of this snapshot that were written or restored so far */
     const lmc__listing *listing;
@@ -162,7 +162,7 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
  *
  * So if the base lacks a name, shorter and shorter ends of the name are tried, each of which begins
  * after a dot. The base's tensors are sorted by their names read backwards, so tensors with the
- * same end are neighbours. The search stops at an end that a tensor has, or after so many ends: */
+ * same end are neighbours. The search stops at an end that a tensor has, or at this limit: */
 #define LMC__MAX_PREFIX_PARTS 8u
 
 /* Compares names read backwards. If one name ends with the other, the longer name comes later. */
@@ -320,7 +320,7 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
 }
 
 /* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
- * prediction of this kind never needs another one of this kind. */
+ * prediction of this kind never needs another prediction of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -397,7 +397,7 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
  * must have passed). A segment without a base is predicted by zeros. Predictions that are
- * neighbours are read with one call: those of small tensors mostly are. */
+ * neighbours, mostly of small tensors, are read with one call. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {

@@ -40,7 +40,7 @@ typedef struct lmc__snapshot_job {
     uint64_t file_offset; /* restoring with write_at: where the block begins in the file */
 } lmc__snapshot_job;
 
-/* Bytes that are to be written; they stay in place until then. */
+/* Bytes that are to be written; they stay in place until they are written. */
 typedef struct lmc__part {
     const uint8_t *data;
     size_t size;
@@ -68,8 +68,8 @@ typedef struct lmc__coder {
     enum lmc_status write_status;
     lmc_stream stream;
     /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
-     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
-     * bytes that the wave codes */
+     * read_portion: the maximum that is read beside one wave; when encoding, read_per_coded times
+     * the bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
     /* bytes that are left of the previous read; they are copied in front of read_to, where there is
@@ -187,7 +187,7 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     const size_t size = job->job.src_size;
     uint8_t copy[LMC__STRIP_SIZE];
     uint32_t crc = 0;
-    size_t at, end, from, n, i = 0, left = 0; /* left: of piece i */
+    size_t at, end, from, n, i = 0, left = 0; /* left: remaining bytes of piece i */
     if (job->n_pieces) left = lmc__piece_at(c, job, 0)->size;
     for (at = 0; at < size; at = end) {
         end = lmc__min(at + LMC__STRIP_SIZE, size);
@@ -353,7 +353,7 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
  * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
+/* Sets the next read: size bytes, in the next step unless the caller lowers read_portion. */
 static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;

@@ -47,7 +47,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* So many previous entries are tried as a reference: the next layer has similar names. */
+/* The number of previous entries that are tried as a reference: layers have similar names. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest. n: number of entries before t. */
@@ -76,8 +76,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* Appends an entry, as lmc__parse_tensor reads it, after n others. position: where the previous
- * tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
+/* Appends an entry, as lmc__parse_tensor reads it, after n other entries. position: where the
+ * previous tensor ends. The error of a loss is rounded down to a multiple of 2^-32 below 1. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
 {

@@ -53,7 +53,7 @@ struct lmc_reader {
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* number of snapshots that share the meter, as far as is known, including this one's */
+    /* number of snapshots that share the meter, as far as is known, including this snapshot */
     uint64_t n_links;
     /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
@@ -164,7 +164,7 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
  * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
- * room is for both: the rows are in its second half, the places in its first half. */
+ * room in t->blocks has the places in its first half, the rows in its second. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -294,7 +294,7 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* The most encoded bytes of one request. With parallel_reads a request is one block. */
+/* The maximum of encoded bytes in one request. With parallel_reads a request is one block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Finds the block of the run that has byte `position` of the stream. *found: where in the file it
@@ -500,7 +500,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run for intact files. If the whole run is wanted, and is not too large, one request
- * reads its encoded bytes, in which the headers tell where its blocks are. */
+ * reads its encoded bytes. The headers in them tell where its blocks are. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {

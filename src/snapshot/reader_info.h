@@ -12,7 +12,7 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* What a reader tells from its tables, without reading: files and metadata. */
+/* Tells what a reader has in its tables, without reading: files and metadata. */
 
 LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {

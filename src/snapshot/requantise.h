@@ -107,7 +107,7 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  *
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. The block's first group must end where a group of the tensor ends. A group in two blocks
- * gets its scale twice; if the two scales of a hostile file differ, the last counts. */
+ * gets its scale twice; if the two scales of a hostile file differ, the last scale counts. */
 LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
                                                     uint64_t first, int *is_other)
@@ -132,7 +132,7 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     return LMC_OK;
 }
 
-/* Each symbol gets the code of the nearest symbol in the table; of two, of the lower symbol.
+/* Each symbol gets the code of the nearest symbol in the table (of two, of the lower symbol).
  * Symbols that are not in the table need codes, too: BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
@@ -178,8 +178,8 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
                                     block * run->block_size / q->params.width, &is_other));
     }
-    /* There must be a quantised block. As encoders write it, the run must have a prediction exactly
-     * if its blocks use it. */
+    /* There must be a quantised block. The run must have a prediction exactly if its blocks use it,
+     * because encoders write it so. */
     if (is_other || q->params.grid.n_points == 0 ||
         q->params.is_predicted != (run->prediction == LMC__PREDICT_OWN))
         return LMC_OK;

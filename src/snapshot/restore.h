@@ -19,10 +19,10 @@
 #include "snapshot/hashes.h"
 #include "snapshot/origin.h"
 
-/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe. Checks everything, and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
- * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
- * from the index.
+ * checked in blocks that cannot be decoded. The CRCs and fingerprints of their files are taken from
+ * the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
  * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
@@ -39,7 +39,7 @@
  * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
- * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
+ * Bodies are taken in parts, as they arrive, so a false size cannot make a buffer grow before the
  * bytes are there. Only the index, at the end, confirms names, sizes and fingerprints. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
@@ -72,7 +72,7 @@ typedef struct lmc__restorer {
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
+    /* is_check: nothing is written, so blocks may stay undecoded. unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -88,8 +88,8 @@ typedef struct lmc__restorer {
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
-/* The most bytes of the stream that one read takes for each worker, unless a block is larger. This
- * is more than the input of a wave: bf16 weights grow by half when they are decoded. */
+/* The most bytes that one read takes from the stream for each worker, unless a block is larger.
+ * This is more than the input of a wave: bf16 weights grow by half when they are decoded. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
 
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
@@ -141,7 +141,7 @@ static enum lmc_status lmc__next_restored(lmc__restorer *r)
 }
 
 /* Takes the decoded bytes of a wave, at data. They are written with the next wave; but if files end
- * in them, the bytes up to the last of these ends are written now. */
+ * in this wave, the bytes up to the last such end are written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
     const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;

@@ -109,9 +109,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
- * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. Does not check that the predictions exist. */
+ * cover; on return, including this run. Appends its segments to a buffer; an entry has at least 2
+ * bytes, so memory is in proportion to the body. Checks that the segments end where the run ends,
+ * within the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,

@@ -21,9 +21,9 @@ extern "C" {
  * LMC_UNKNOWN_SIZE and path "". Without the index, files and runs are numbered as they are found.
  *
  * Errors of opening: NOT_LMC (nothing was found), BASE_WRONG (if the header is intact), VERSION,
- * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the file, and to what is decoded, for any
- * input. Memory: as other readers; without an index also 40 bytes for each block header, and the
- * bodies of sections. */
+ * UNSUPPORTED, LIMIT, MEMORY. Time is in proportion to the sizes of the file and of what is
+ * decoded, for any input. Memory: as other readers; without an index also 40 bytes for each block
+ * header, and the bodies of sections. */
 
 typedef struct lmc_salvage lmc_salvage;
 
@@ -61,7 +61,7 @@ typedef struct lmc_damage {
     int has_header, has_index, has_trailer; /* 1: intact */
     int is_complete;                        /* 1: no file is missing from the list */
     uint64_t n_breaks;    /* places where something was found that should not follow there */
-    size_t n_sections;    /* damaged sections that were found; lost ones are not counted */
+    size_t n_sections;    /* damaged sections that were found; lost sections are not counted */
     uint64_t reserved[4]; /* zero; see "What changes within 1.x" */
 } lmc_damage;
 

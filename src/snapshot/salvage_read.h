@@ -175,7 +175,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* Makes a range of size lost bytes. */
+/* Makes a range of `size` lost bytes. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;

@@ -78,7 +78,7 @@ static enum lmc_status lmc__begin_unknown_run(lmc_reader *r, lmc__walk *w)
 }
 
 /* The blocks since the last gap do not end where the current run ends, so they belong to another
- * run: moves them to an unknown run. */
+ * run. Moves them to an unknown run. */
 static enum lmc_status lmc__move_chain(lmc_salvage *s, lmc__walk *w)
 {
     size_t i;
@@ -211,7 +211,7 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 /* -- with an index, but not its rows -- */
 
 /* The run that has a block of that number and size at this place; SIZE_MAX: none. After the first
- * break, places are moved by s->shift, as the index is. */
+ * break, places count as moved by s->shift, as the index is. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
                                 size_t length)
 {

@@ -84,8 +84,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
- * lmc__left. lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing, so compare lmc__left
+ * first. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;

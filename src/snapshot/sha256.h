@@ -2,8 +2,8 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
- * each leaf of 256 KiB, names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it hashes only names, dtypes,
+ * and 12 bytes for each leaf of 256 KiB.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes

@@ -10,8 +10,8 @@
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
- * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers. This matters: a
+ * segment may be one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u

@@ -4,10 +4,10 @@
 #include "base/wire_block.h"
 #include "snapshot/buffer.h"
 
-/* Bounds the work of random access, and caches decoded bytes to avoid work.
+/* Bounds the work of random access, and caches decoded bytes, so that less is decoded.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. Therefore (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -54,9 +54,9 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
     return NULL;
 }
 
-/* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used window. *follows: bytes that the window had
- * up to start. */
+/* Chooses the window to fill from `start` on. It is the window that ends there, so that reading on
+ * does not displace the others; else the least recently used window. *follows: bytes that the
+ * window had up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -75,7 +75,7 @@ static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t 
     return &w->bytes[chosen];
 }
 
-/* Of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
+/* Limits of the format (R9-5): decoded bytes for each requested byte, and the largest block. */
 #define LMC__WORK_FACTOR 64
 #define LMC__WORK_FREE ((uint64_t)1 << LMC__MAX_LOG2_BLOCK)
 

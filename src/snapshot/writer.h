@@ -30,8 +30,8 @@
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, one at a time ----^
  *
- * Metadata may be added at any time before finish. free may be called at any time. What the calls
- * write (spec 1 and 4), while the index grows in memory:
+ * Metadata may be added at any time before finish. free may be called at any time. The calls write
+ * this (spec 1 and 4), and the index grows in memory:
  *
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
@@ -110,7 +110,7 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 }
 
 /* Begins a file. The description is written as a FILE body and parsed by the function that readers
- * use: what a reader would refuse is LMC_ERR_ARGUMENT here. */
+ * use. If readers would refuse it: LMC_ERR_ARGUMENT. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {

@@ -26,8 +26,8 @@
  *
  *     begin_file   the file is listed and checked, as a stream of its own; it keeps its number
  *     write        the bytes are appended to w->group, and absorbed
- *     end_file     the facts are kept
- *     write_group  (group full, other file, finish) streams are joined; section, runs, blocks
+ *     end_file     the facts are kept; if the group is full, lmc__write_group is called
+ *     other file, finish: lmc__write_group joins the streams; writes section, runs and blocks
  *
  * A group cannot be restored over the base, because its blocks may have bytes of several files
  * (in_place.h). So with a base files are grouped only after the first file that the base lacks. */

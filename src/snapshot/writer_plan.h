@@ -56,8 +56,8 @@
  * ranges once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
-/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them if
- * they are whole elements and at most this size: two more runs would take 200 bytes. */
+/* Bytes between tensors, or a tensor of another dtype, join the run of small tensors around them.
+ * They must be whole elements and at most this size. Two more runs would take 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Gaps between tensors that may be headers have these sizes. A tensor of at most TINY_SIZE bytes
@@ -119,7 +119,7 @@ struct lmc_writer {
     enum lmc_dtype default_dtype; /* of bytes outside of tensors */
     lmc__digester digester;
     uint64_t position; /* bytes of its stream in runs that have begun */
-    size_t next;       /* the first unit that does not end before position, or one before */
+    size_t next;       /* the first unit that does not end before position, or an earlier unit */
     /* bytes before the first tensor, if they are needed all at once; else 0 */
     size_t header_size;
 
@@ -266,7 +266,7 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 /* -- files -- */
 
 /* Checks the tensor's quantiser, if there is one. The quantiser must fit the dtype, size and
- * generation of the tensor. If it needs a second moment, the tensor's twin says where. */
+ * generation of the tensor. If it needs a second moment, the tensor's twin must refer to it. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -320,7 +320,7 @@ typedef struct lmc__unit {
 } lmc__unit;
 
 /* The unit that has byte `at` of the current stream, whose size is known. *i: the tensor (in a
- * group: file) where the search begins; on return: of the unit, or the next tensor. */
+ * group: file) where the search begins; on return, that of the unit, or the next tensor. */
 static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
 {
     lmc__unit u = {w->file, NULL, 0, 0};
@@ -376,7 +376,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin 
     return found;
 }
 
-/* What predicts tensor t, or the file if t is NULL. Repeated calls return the same. */
+/* What predicts tensor t, or the file if t is NULL. Repeated calls return the same result. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
                                                       const lmc_tensor *t)
 {

@@ -6,10 +6,10 @@
 #include "tensor/tensor.h"
 
 /* Decodes a range of a tensor. Only a block's header says how long the block is, so all headers
- * from the first on are read and checked. Blocks before the range are then skipped.
+ * from the first block on are read and checked. Blocks before the range are then skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; ###: payload
- *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, but for the last
+ *     tensor   |   0   |  1   |   2    |   3   |  4  |      equal decoded sizes, except the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
@@ -48,8 +48,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* Sets the rest of a job whose block ends behind the start of the range: which bytes go where, and
- * whether they are written past the caches. If so, the next block's bytes or prediction are
- * prefetched, because slow stores delay loads.
+ * whether they are written past the caches. For such blocks, the next block's bytes or prediction
+ * are prefetched, because slow stores delay loads.
  *
  * If another log2_block was used to encode, a block may be too large for the workspace. This is
  * checked here, before a worker uses the workspace. */

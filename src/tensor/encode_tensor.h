@@ -60,8 +60,8 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode up to max_jobs blocks from `first` on, in slots from `place` on. The
- * wave ends where dst has no room for another slot. The wave's first block gets even less room than
- * a slot, because it may be small enough. Returns the number of jobs, at least 1. */
+ * wave ends where dst has no room for another slot. The wave's first block may get less room than a
+ * slot, because it may be small enough. Returns the number of jobs, at least 1. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {

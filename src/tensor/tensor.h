@@ -77,7 +77,7 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* The worst case: all blocks are stored, and as small as without a prediction, as it may be useless
+/* The worst case: all blocks are stored, and as small as without a prediction, which may be useless
  * (lmc__is_useless). This is also the size of all slots together (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
