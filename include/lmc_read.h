@@ -609,13 +609,13 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Not everything has been checked before it returns
- * LMC_OK: keep the output separate until then. fingerprint gets the snapshot's, or is NULL. Memory:
- * as for lmc_writer_write_stream. The stream is read ahead, to its end.
+/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
+ * been checked: keep the output separate until then. fingerprint: that of the snapshot; or NULL.
+ * Memory: as for lmc_writer_write_stream. The stream is read ahead, to its end.
  *
- * With a parallel, any worker may call the stream's read() or write(). Both may run at the same
- * time, but never two calls of one of them. The caller's thread calls begin_file and end_file while
- * no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
+ * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
+ * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
@@ -735,7 +735,7 @@ LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, c
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_level level; /* of compressing */
-    /* Of decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
+    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
     /* Or NULL. As in lmc_writer_options. */

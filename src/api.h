@@ -621,17 +621,17 @@ typedef struct lmc_writer_options {
  *   with group_files the small files that wait, up to 4 MiB and a block
  *
  * The sink may get bytes one wave of blocks later. With a parallel, any worker may call the sink,
- * also while another reads the stream of lmc_writer_write_stream, but never two at once. */
+ * also while another reads the stream of lmc_writer_write_stream, but two never call it at once. */
 LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                            const lmc_writer_options *options);
-/* Begins a file. *file is copied. Its path must differ from those before. default_dtype says how to
- * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
+/* Begins a file. *file is copied. Its path must differ from earlier paths. default_dtype says how
+ * to code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
 LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
                                  enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if the file gets more than file->size bytes. */
 LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
-/* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no further byte is read). Reading, coding and writing overlap. */
+/* The file's next bytes, from stream: until the stream ends, or until a file of known size is
+ * complete (then no further byte is read). Reading, coding and writing overlap. */
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if the file got fewer than file->size bytes. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
@@ -724,13 +724,13 @@ typedef struct lmc_restore_options {
     size_t reserved; /* zero; makes the size a multiple of 8 on all machines */
 } lmc_restore_options;
 
-/* Restores every file of the snapshot, in order. Not everything has been checked before it returns
- * LMC_OK: keep the output separate until then. fingerprint gets the snapshot's, or is NULL. Memory:
- * as for lmc_writer_write_stream. The stream is read ahead, to its end.
+/* Restores every file of the snapshot, in order. Only when it has returned LMC_OK, everything has
+ * been checked: keep the output separate until then. fingerprint: that of the snapshot; or NULL.
+ * Memory: as for lmc_writer_write_stream. The stream is read ahead, to its end.
  *
- * With a parallel, any worker may call the stream's read() or write(). Both may run at the same
- * time, but never two calls of one of them. The caller's thread calls begin_file and end_file while
- * no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
+ * With a parallel, any worker may call the stream's read() or write(). A read() and a write() may
+ * run at once, but never two of the same kind. The caller's thread calls begin_file and end_file
+ * while no other callback runs. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all errors of bad input. With a wrong base nothing is written.
  *
  * A delta can be checked without its base: set none of base, write, in_place and check_hashes.
@@ -850,7 +850,7 @@ LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, c
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as in lmc_block_options */
     enum lmc_level level; /* of compressing */
-    /* Of decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
+    /* For decompressing; as in lmc_restore_options. Set max_total_size for files of strangers. */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
     /* Or NULL. As in lmc_writer_options. */
