@@ -447,9 +447,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
- * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
- * it gcc unrolls too late and keeps arrays of vectors in memory. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD prefers small to fast
+ * code. LMC__PREFETCH fetches to the second cache. LMC__UNROLL is for loops of constant length:
+ * without it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -585,8 +585,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -756,7 +756,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1220,9 +1220,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1277,8 +1277,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -2744,13 +2744,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the most usual depth, 2, d is a constant: that is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -2785,10 +2778,12 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
@@ -3291,7 +3286,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            if (left) left += 64 - ones;
+            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
+             * the constant 64 takes one. */
+            if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
@@ -4185,19 +4182,16 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and added to the CRC at a time: as many chunks as CRC lanes need. */
-#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
-
 /* Changes that are taken from a list at a time: the slack of a list has room for as many. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
- * and chunk), values before the change, residuals. up_to[c]: the sums of class c begin at entry
- * LMC__PATCH_GROUPS, behind a zero. */
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
-    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
+    uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
 /* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
@@ -4360,47 +4354,55 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Restores the elements of a chunk that change, and writes them to out, which already has the
- * elements of base. n_groups: of the chunk, at most 32. from: the number of its first element. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                             size_t n_groups, const uint8_t *tally, size_t row,
+                                             const lmc__patches *changes, unsigned n_classes,
+                                             unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    size_t n = 0;
+    unsigned c;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c], n_taken;
+        before = all;
+        done->seen[c] = end;
+        if (at[next] >= end) continue;
+        lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);
+        do {
+            n_taken = lmc__take_changes_avx2(pending, n, at + next,
+                                             changes->residual[c] + (size_t)next * width, c, seen,
+                                             end, width);
+            n += n_taken;
+            next += n_taken;
+        } while (n_taken == LMC__PATCH_STEP);
+        done->next[c] = next;
+    }
+    return n;
+}
+
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
-        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
-        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
-        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
+    INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
+                                       const uint8_t *base, const lmc__key_ranges *ranges,         \
+                                       lmc__undo *undo, size_t from, unsigned width,               \
+                                       enum lmc__order order, int has_fast_pdep)                   \
     {                                                                                              \
-        const __m256i here =                                                                       \
-            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
-        __m256i before = _mm256_setzero_si256();                                                   \
-        size_t n = 0, i;                                                                           \
-        unsigned c;                                                                                \
-        for (c = 0; c < n_classes; c++) {                                                          \
-            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
-                          own = _mm256_sub_epi8(all, before);                                      \
-            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
-                                  end = seen + lmc__sum_bytes_avx2(own);                           \
-            uint32_t next = done->next[c], n_taken;                                                \
-            before = all;                                                                          \
-            done->seen[c] = end;                                                                   \
-            if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
-            do {                                                                                   \
-                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
-                                                 changes->residual[c] + (size_t)next * width, c,   \
-                                                 seen, end, width);                                \
-                n += n_taken;                                                                      \
-                next += n_taken;                                                                   \
-            } while (n_taken == LMC__PATCH_STEP);                                                  \
-            done->next[c] = next;                                                                  \
-        }                                                                                          \
+        size_t i;                                                                                  \
         for (i = 0; i < n; i++) {                                                                  \
             const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
-            const uint16_t *up_to;                                                                 \
-            size_t place;                                                                          \
+            const unsigned c = pending->place[i] / LMC__PATCH_CHUNK;                               \
+            const uint16_t *up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                         \
+            size_t place = lmc__find_group_avx2(up_to, number);                                    \
             uint64_t m;                                                                            \
-            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
-            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -4441,7 +4443,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
-        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
+        uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
         lmc__patch_progress done;                                                                  \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
@@ -4449,16 +4451,19 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
-        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
-            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+        for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
+            const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
-                    &pending, &done, out + j * width, from + j * width,                            \
-                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
+                const size_t n_pending = lmc__take_chunk_avx2(                                     \
+                    &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
+                    row, changes, grouping->n_classes, width);                                     \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
+                                                      from + j * width, &ranges, undo, i + j, w,   \
+                                                      order, has_fast_pdep));                      \
+            }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
@@ -4998,15 +5003,15 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
  * add a dtype; numbers never change.
  *
- * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
- * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
- * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
- * sign: an order would not help. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: by
+ * `order` against a prediction, by `own` without a prediction. Floats without a prediction are
+ * rotated by one bit, so that the top plane has the exponent without the sign. `own` is 0 if
+ * elements have one byte or no sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
     uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+    uint8_t order, own; /* enum lmc__order: against a prediction; without one */
 } lmc__dtypes[] = {
     {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
     {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
@@ -5049,8 +5054,8 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -5086,8 +5091,8 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5123,20 +5128,20 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5200,7 +5205,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5231,9 +5236,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5271,9 +5276,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -5302,8 +5307,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -5314,7 +5319,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -5329,7 +5334,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -5376,14 +5381,14 @@ typedef struct lmc__job {
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in the tensor of quant */
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
-     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
+     * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
     lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
@@ -5459,10 +5464,10 @@ typedef struct lmc__scratch {
 
 /* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
- * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
- * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting. It takes one more for each node on the path whose mask fits in the output only when it
- * is nested. */
+ * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
+ * nesting. It takes one more list for each node on the path whose mask fits in the output only when
+ * it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -5516,7 +5521,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -5599,20 +5604,20 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
- * it, which is the sum of the quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
+ * before this bit: the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * and a position depends on the one before it only by two additions.
+ * and a position depends on the previous position only by two additions.
  *
  * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
  * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
- * end are zero. */
+/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
+ * as are bits behind the end. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -5622,8 +5627,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
- * Returns their number, or SIZE_MAX if it is more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX, of its zeros. Returns
+ * their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -5672,8 +5677,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
- * returns LMC_OK. */
+/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
+ * it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -5751,7 +5756,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -5795,7 +5800,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -5866,10 +5871,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -5930,17 +5935,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -5979,7 +5984,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6018,8 +6023,8 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6055,14 +6060,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -6096,8 +6101,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6314,9 +6319,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -6324,7 +6329,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -6430,10 +6435,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -6448,7 +6453,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -6563,9 +6568,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
- * restored. */
+/* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -6672,8 +6677,8 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
- * after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before the call, and their results
+ * are seen after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
@@ -6683,8 +6688,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
- * their decoded bytes. */
+/* For each worker in a wave: jobs (several, so that fewer workers wait at the wave's end), and the
+ * limit of their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -6746,8 +6751,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
- * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
- * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
+ * (spec 10). All blocks have the decoded size of the first block; only the last block may be
+ * smaller. Blocks are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
@@ -6757,12 +6762,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
- * many. */
+ * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
+ * may be a 16-bit element. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
+/* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
+ * are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -6783,8 +6788,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
- * depend on how the quantiser was fitted. */
+/* lmc__get_block_size for a tensor's options. Any quantiser counts as a prediction, so that block
+ * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -6895,8 +6900,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. That must
- * be found before a worker uses the workspace. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. This is
+ * checked here, before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -6917,7 +6922,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* first the prediction: with one the workspace is larger */
+    /* before the workspace, which is larger with a prediction */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))

@@ -826,9 +826,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD: small rather than fast
- * code. LMC__PREFETCH: to the second cache. LMC__UNROLL before a loop of constant length: without
- * it gcc unrolls too late and keeps arrays of vectors in memory. */
+/* LMC__INLINE always inlines, so that constants reach the bodies. LMC__COLD prefers small to fast
+ * code. LMC__PREFETCH fetches to the second cache. LMC__UNROLL is for loops of constant length:
+ * without it gcc unrolls too late and keeps arrays of vectors in memory. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -964,8 +964,8 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each means
- * for a caller, and spec 2.2 which rules of the format it stands for.
+/* The library's version; names and texts of statuses. enum lmc_status (api.h) says what each status
+ * means for a caller; spec 2.2 says which broken rule of the format gives which status.
  *
  * A text tells the user of a program what happened, then what to do. It can follow a file's name
  * ("x.lmc: not an LMC file"), so it begins with a small letter and has no full stop. */
@@ -1135,7 +1135,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                must be zero: unknown here
  *
- * given NULL: the defaults. Sizes are multiples of sizeof(size_t): others would cut a pointer. */
+ * given NULL: the defaults. Sizes are multiples of sizeof(size_t), so that none cuts a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1264,8 +1264,8 @@ enum {
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
-/* The first and the last bytes of an LMC file. As in PNG, a byte that is not ASCII and two kinds of
- * line ends show damage by a transfer as text. Drafts of the format began with 83 or 8C. */
+/* The first and the last bytes of an LMC file. As in PNG, they have a non-ASCII byte and two kinds
+ * of line ends, because a transfer as text changes these. Format drafts began with 83 or 8C. */
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -1685,9 +1685,9 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
 #define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* The elements of a word to their residuals against 0, and back (spec 5.1): a rotation by one bit.
- * With order INTEGER, negative elements flip the bits below their sign before it. The whole word is
- * shifted, and bits that come from a neighbour are masked out. A product without carries copies a
- * sign to all bits below it. */
+ * With order INTEGER, the bits below the sign of negative elements are flipped before the rotation.
+ * The whole word is shifted, and bits that come from a neighbour are masked out. A product without
+ * carries copies a sign to all bits below it. */
 LMC__INLINE uint64_t lmc__flip_negative(uint64_t v, unsigned width)
 {
     const uint64_t all = ~(uint64_t)0 >> (64 - 8 * width), lowest = ~(uint64_t)0 / all;
@@ -1742,8 +1742,8 @@ LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
-/* The inverse of lmc__sort8, for a word whose upper bytes, as many as m has ones, are those of
- * `ones`, and whose other bytes are those of `zeros`. */
+/* The inverse of lmc__sort8, for the following word. If m has k ones, its upper k bytes come from
+ * `ones`, and its other bytes from `zeros`. */
 LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
 {
     const uint64_t *swaps = lmc__sort_swaps[m];
@@ -3269,13 +3269,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the most usual depth, 2, d is a constant: that is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -3310,10 +3303,12 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
@@ -3820,7 +3815,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            if (left) left += 64 - ones;
+            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
+             * the constant 64 takes one. */
+            if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);
@@ -4714,19 +4711,16 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and added to the CRC at a time: as many chunks as CRC lanes need. */
-#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
-
 /* Changes that are taken from a list at a time: the slack of a list has room for as many. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
- * and chunk), values before the change, residuals. up_to[c]: the sums of class c begin at entry
- * LMC__PATCH_GROUPS, behind a zero. */
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
-    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
+    uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
 /* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
@@ -4889,47 +4883,55 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Restores the elements of a chunk that change, and writes them to out, which already has the
- * elements of base. n_groups: of the chunk, at most 32. from: the number of its first element. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                             size_t n_groups, const uint8_t *tally, size_t row,
+                                             const lmc__patches *changes, unsigned n_classes,
+                                             unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    size_t n = 0;
+    unsigned c;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c], n_taken;
+        before = all;
+        done->seen[c] = end;
+        if (at[next] >= end) continue;
+        lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);
+        do {
+            n_taken = lmc__take_changes_avx2(pending, n, at + next,
+                                             changes->residual[c] + (size_t)next * width, c, seen,
+                                             end, width);
+            n += n_taken;
+            next += n_taken;
+        } while (n_taken == LMC__PATCH_STEP);
+        done->next[c] = next;
+    }
+    return n;
+}
+
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
-        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
-        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
-        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
+    INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
+                                       const uint8_t *base, const lmc__key_ranges *ranges,         \
+                                       lmc__undo *undo, size_t from, unsigned width,               \
+                                       enum lmc__order order, int has_fast_pdep)                   \
     {                                                                                              \
-        const __m256i here =                                                                       \
-            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
-        __m256i before = _mm256_setzero_si256();                                                   \
-        size_t n = 0, i;                                                                           \
-        unsigned c;                                                                                \
-        for (c = 0; c < n_classes; c++) {                                                          \
-            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
-                          own = _mm256_sub_epi8(all, before);                                      \
-            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
-                                  end = seen + lmc__sum_bytes_avx2(own);                           \
-            uint32_t next = done->next[c], n_taken;                                                \
-            before = all;                                                                          \
-            done->seen[c] = end;                                                                   \
-            if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
-            do {                                                                                   \
-                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
-                                                 changes->residual[c] + (size_t)next * width, c,   \
-                                                 seen, end, width);                                \
-                n += n_taken;                                                                      \
-                next += n_taken;                                                                   \
-            } while (n_taken == LMC__PATCH_STEP);                                                  \
-            done->next[c] = next;                                                                  \
-        }                                                                                          \
+        size_t i;                                                                                  \
         for (i = 0; i < n; i++) {                                                                  \
             const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
-            const uint16_t *up_to;                                                                 \
-            size_t place;                                                                          \
+            const unsigned c = pending->place[i] / LMC__PATCH_CHUNK;                               \
+            const uint16_t *up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                         \
+            size_t place = lmc__find_group_avx2(up_to, number);                                    \
             uint64_t m;                                                                            \
-            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
-            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -4970,7 +4972,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
-        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
+        uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
         lmc__patch_progress done;                                                                  \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
@@ -4978,16 +4980,19 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
-        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
-            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+        for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
+            const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
-                    &pending, &done, out + j * width, from + j * width,                            \
-                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
+                const size_t n_pending = lmc__take_chunk_avx2(                                     \
+                    &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
+                    row, changes, grouping->n_classes, width);                                     \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
+                                                      from + j * width, &ranges, undo, i + j, w,   \
+                                                      order, has_fast_pdep));                      \
+            }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
@@ -5585,15 +5590,15 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
  * So the table is for encoders, and for computing sizes from shapes. CONTRIBUTING.md says how to
  * add a dtype; numbers never change.
  *
- * An *order* (spec 5.1) is how elements become residuals before they are split into planes: `order`
- * against a prediction, `own` without one. Floats without a prediction are rotated by one bit, so
- * that the top plane has the exponent without the sign. `own` is 0 if elements have one byte or no
- * sign: an order would not help. */
+ * An *order* (spec 5.1) is how elements become residuals before they are split into planes: by
+ * `order` against a prediction, by `own` without a prediction. Floats without a prediction are
+ * rotated by one bit, so that the top plane has the exponent without the sign. `own` is 0 if
+ * elements have one byte or no sign: an order would not help. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
     uint8_t width;      /* bytes of a coded element: 1, 2, 4 or 8 */
-    uint8_t order, own; /* enum lmc__order: of residuals; by themselves */
+    uint8_t order, own; /* enum lmc__order: against a prediction; without one */
 } lmc__dtypes[] = {
     {"AUTO", 8, 1, 1, 0},    {"BOOL", 8, 1, 1, 0},        {"F4", 4, 1, 1, 0},
     {"F6_E2M3", 6, 1, 1, 0}, {"F6_E3M2", 6, 1, 1, 0},     {"U8", 8, 1, 1, 0},
@@ -5636,8 +5641,8 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* Rounds F32 to formats of 16 bits: to nearest, ties to even; NaN stays NaN (spec 4.2). Integer
- * arithmetic makes all machines round alike. Half a unit less one is added, and the lowest bit that
- * is kept: so a tie is rounded up if that bit is 1. A carry out of the mantissa raises the
+ * arithmetic makes all machines round alike. Half a unit less one and the lowest kept bit are
+ * added: so a tie is rounded up only if that bit is 1. A carry out of the mantissa raises the
  * exponent, up to infinity, as it should. A NaN keeps its upper half, with the quiet bit set:
  * rounding could make it infinity, or change its sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
@@ -5711,8 +5716,8 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes are stored in pre-order: 52 for the root; nothing for A, which is one symbol; 02 03 for the
- * flat node. The first bit is the lowest one of a byte. No lengths are stored: the 3 elements of
- * the flat node are the ones of the root's mask. */
+ * flat node. The first bit is the lowest one of a byte. No lengths are stored: the flat node has 3
+ * elements because the root's mask has three 1 bits. */
 
 /* Number of leaves of each length 1 .. 15 in the *frozen trees* (spec 6.4). These code the bytes of
  * masks in which one bit is rarer than the other; a mask's mode byte has the level. Levels from 2
@@ -5748,20 +5753,20 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* Entry 16 of first and start is the end: n_leaves and 2^15. */
+/* first[16] is n_leaves, and start[16] is 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
     uint16_t first[LMC__MAX_LENGTH + 2]; /* first[L]: number of leaves shorter than L */
-    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that these have */
+    uint16_t start[LMC__MAX_LENGTH + 2]; /* start[L]: places of the code space that they have */
     uint8_t length[256];                 /* of leaf i */
     uint8_t symbol[256];                 /* of leaf i; from the escape on: all symbols without a
                                             code */
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in one of those masks'
- * masks. */
+/* A node. nesting: 0 in the tree of a list, 1 in a tree of its masks, 2 in a tree of the masks of
+ * such a tree. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -5825,7 +5830,7 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 
 /* The number of bit planes D of a *flat* node (spec 6.2, case 4), or 0 if the node is not flat. Its
  * 2^D leaves are all D levels below it, and none is the escape. D = 1 is an ordinary mask, which
- * may be nested. With D above 6 the symbols would not fit in unflatten's one vector. */
+ * may be nested. With D above 6 the symbols would not fit the one vector of unflatten. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -5856,9 +5861,9 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
 
 /* Makes a tree, without ranks. lengths[s - first] < 16: code length of symbol s of [first, last]
  * (0: no code); escape_length: 0 if there is no escape. Returns 0, and changes nothing, unless
- * these are 2 to 256 leaves that fill the code space (spec 6.1). Sums cannot overflow: 257 leaves
- * of length 1 would use 257 * 2^14. As the codes fill the space (Kraft's equality), every sequence
- * of bits leads to a leaf. */
+ * these are 2 to 256 leaves that fill the code space, and none is longer than the escape (spec
+ * 6.1). Sums cannot overflow: they are at most 257 * 2^14. As the codes fill the space (Kraft's
+ * equality), every sequence of bits leads to a leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -5896,9 +5901,9 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *                 an integer, grow by 2^23 from one power of two to the next, and linearly between
  *                 these: almost like a logarithm
  *
- * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16. Their
- * product has at most 24 bits, as many as a float's mantissa, so it is exact on every machine. The
- * limits of scales keep the product normal and finite.
+ * A scale is the upper half of a float, so its mantissa has 8 bits, and q has at most 16 bits.
+ * Their product has at most 24 bits, as many as a float's mantissa, so it is exact on every
+ * machine. The limits of scales keep the product normal and finite.
  *
  * Each group of group_size neighbours has a stored scale; or, with is_predicted, each element has a
  * scale that follows from its prediction. First moments of an optimizer are predicted by second
@@ -5927,8 +5932,8 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 /* Elements that are processed at once, so that they stay in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
-/* How the elements of one tensor are quantised. Block codecs only read it. Its maker owns it, with
- * codes and scales. */
+/* How the elements of one tensor are quantised. Block codecs only read the struct. Whoever fills it
+ * owns its arrays codes and scales. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales follow from the prediction; else groups have scales */
@@ -5939,7 +5944,7 @@ typedef struct lmc__quant_params {
     uint16_t table[256]; /* symbol of each code; 0 for code 0 and codes above table_size */
     uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* upper halves of scales; of the tensor's groups; decoding: of the block's */
+    uint16_t *scales; /* of groups (their upper halves): the tensor's; decoding, the block's */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -5954,7 +5959,7 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
 }
 
 /* Sets *scale for element `first`, counted from where groups begin. Returns how many of n elements
- * share it. With is_predicted *scale is 0, and all share it. */
+ * have this scale. With is_predicted *scale is 0, and the result is n. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -6001,14 +6006,14 @@ typedef struct lmc__job {
     size_t src_size, dst_size;
     enum lmc_dtype dtype;
     enum lmc_level level;
-    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    const lmc__quant_params *quant; /* how to quantise src; or NULL */
     uint64_t first_element;         /* index of the first element in the tensor of quant */
     uint64_t *sum;    /* gets the sum64 of the encoded elements if has_sum becomes 1; or NULL */
     int has_sum;      /* *sum was computed while encoding */
     int is_ungrouped; /* the file allows only Grouping 0 */
 
-    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all, the block
-     * is decoded in dst; else in the worker's workspace, and they are copied. */
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst. If these are all its bytes,
+     * it is decoded in dst; else in the worker's workspace, and these bytes are copied. */
     lmc_block_info info; /* from its header */
     lmc__streaming streaming;
     size_t skip, keep;
@@ -6084,10 +6089,10 @@ typedef struct lmc__scratch {
 
 /* The masks' part of the stack, for a tree of a list of n bytes at a nesting. A node keeps its mask
  * until its children are done. When decoding, a nested mask is a list of m = n / 8 bytes, and at
- * most 15 nodes on a path have one. Decoding the last one takes a spare of m bytes, and, for its
- * own masks, the result for m bytes one nesting deeper. Encoding takes three lists of m for each
- * nesting. It takes one more for each node on the path whose mask fits in the output only when it
- * is nested. */
+ * most 15 nodes on a path have one. Decoding the last mask takes a spare of m bytes, and, for its
+ * own masks, the result for m bytes at the next nesting. Encoding takes three lists of m for each
+ * nesting. It takes one more list for each node on the path whose mask fits in the output only when
+ * it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6141,7 +6146,7 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* The CRC of the number, as 4 bytes, followed by the header. */
+/* The CRC of 4 bytes with the block's number, followed by the header's bytes before its CRC. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6224,20 +6229,20 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
- * Let bit number b be the j-th one of the quotients, counted from 0. Then b - j zeros are before
- * it, which is the sum of the quotients 0 to j. So
+ * Let bit b of the quotients be their 1 bit number j; both count from 0. Then b - j zeros are
+ * before this bit: the sum of quotients 0 to j. So
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * and a position depends on the one before it only by two additions.
+ * and a position depends on the previous position only by two additions.
  *
  * Safety: K is at most n, so the low parts have at most n * 21 bits, and one check covers all of
  * them. The quotients are read word by word, forwards only and never beyond the payload. Positions
  * ascend strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21
  * bits). So if a position is less than n, all before it are, too. */
 
-/* Loads bits [at, at + 64) of the size bytes at p, without the last at & 7 bits. Bits behind the
- * end are zero. */
+/* Loads bits [at, at + 64) of the size bytes at p. The highest at & 7 bits of the result are zero,
+ * as are bits behind the end. */
 LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
 {
     const size_t first = at / 8;
@@ -6247,8 +6252,8 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     return lmc__load64(rest) >> (at & 7);
 }
 
-/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX those of its zeros.
- * Returns their number, or SIZE_MAX if it is more than cap. */
+/* Lists the positions of the ones of a mask of n bits; with flip UINT64_MAX, of its zeros. Returns
+ * their number, or SIZE_MAX if it is more than cap. */
 static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
                              uint64_t flip)
 {
@@ -6297,8 +6302,8 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     return LMC_OK;
 }
 
-/* Reads the next `count` positions, at least 1 and no more than are left. They are valid if it
- * returns LMC_OK. */
+/* Reads the next `count` positions: at least 1, at most all that are left. They are valid only if
+ * it returns LMC_OK. */
 static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, size_t count)
 {
     const lmc__gaps own = *g; /* a local copy: stores to positions cannot change it */
@@ -6376,7 +6381,7 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
  * become a tree only if they fill the code space exactly (tree.h). Recursion is at most 15 deep in
  * a tree, and 3 trees deep. */
 
-/* The state of decoding a payload. Not usable after an error. */
+/* The state of decoding a payload. It cannot be used after an error. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
@@ -6420,7 +6425,7 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 /* Decodes a mask of n > 0 bits: *mask points into the input, or to a list on the stack.
  *
  * Mode 0, or no mode byte (lmc__has_mode): the bits themselves. Modes from 21 on, for masks of
- * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, one nesting deeper. Bits
+ * classes only: gaps. Other modes: a frozen tree codes the mask's bytes, at the next nesting. Bits
  * behind the mask must be zero, so that each mask has only one raw form. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
@@ -6491,10 +6496,10 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
 
 /* Decodes a node's n elements to list; spare: a list of n. The cases are those of spec 6.2.
  *
- * Two buffers alternate: a node's elements go to list, those of its children to spare, one behind
- * the other, those of their children to list, and so on. Each merge reads one buffer and writes the
- * other. Kernels write up to LMC__PAD bytes behind a list. Behind the left child's list is the
- * right child's, so the left child is decoded first. */
+ * Two buffers alternate: a node's elements go to list, its children's elements to spare, one child
+ * behind the other, its grandchildren's elements to list, and so on. Each merge reads one buffer
+ * and writes the other. Kernels write up to LMC__PAD bytes behind a list. The right child's list is
+ * behind the left child's list, so the left child is decoded first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6555,17 +6560,17 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* Decodes a list of n > 0 bytes; spare: a list of n. *side is in the payload, if at least slack
- * bytes of the payload follow it, or on the stack.
+/* Decodes a list of n > 0 bytes; spare: a list of n. A raw list stays in the payload if at least
+ * `slack` bytes follow it there; else it is copied.
  *
  *     mode       side                   bytes in the payload (spec 6)
- *     raw        in the payload         n bytes
+ *     raw        in payload, or copied  n bytes
  *     constant   a value, no list       1 byte
  *     tree       on the stack           header, masks
  *
- * If the root of a tree needs a merge, the caller must do it: get_planes.h does it while it joins
+ * If the root of a tree needs a merge, the caller must merge: get_planes.h does so while it joins
  * planes to elements. The root's sides and mask are then in *root; root->row is the list. Else
- * root->mask is NULL. If *root already has another tree's root, that is merged first. */
+ * root->mask is NULL. If *root already has the root of another tree, that root is merged first. */
 static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
                                        size_t slack, lmc__merged *root)
 {
@@ -6604,7 +6609,7 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
                                            : lmc__get_sides(d, node, list, spare, n, root);
 }
 
-/* The same, with the root merged. */
+/* As lmc__begin_list, but the root is merged, too. */
 static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
 {
     lmc__merged root;
@@ -6643,8 +6648,8 @@ static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t
  * dst is written only when all of the payload was decoded: a block that breaks a rule leaves dst
  * unchanged, but a block whose CRC is wrong does not.
  *
- * join_root merges the last tree of the block; encoders make it the top plane's. The other roots'
- * masks stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h has a row. */
+ * join_root merges the block's last tree; encoders use it for the top plane. Other roots' masks
+ * stay on the stack: at most w - 1 masks of n / 8 bytes, for which workspace.h counts a row. */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6680,14 +6685,14 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * For other sparse blocks, get_delta.h makes whole planes, with zeros between the coded elements.
  * If few elements are coded, that is slower. */
 
-/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: with more it is not faster. The
+/* At most n / LMC__SPARSE_SHARE of n elements may be coded here: else get_delta.h is as fast. The
  * limit also bounds the memory (workspace.h). Blocks below LMC__MIN_SPARSE elements gain little. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
 /* The coded elements of a sparse block. n_changed: their number in each class. */
 typedef struct lmc__sparse {
-    uint32_t *end, *cap; /* of the list of indices: where the next one goes; the limit */
+    uint32_t *end, *cap; /* where the next index goes; the end of the room for indices */
     lmc__patches changes;
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
@@ -6721,8 +6726,8 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     return LMC_OK;
 }
 
-/* Reads the masks of all classes that are not empty. *fits as above. The indices of each class end
- * with LMC__NO_CHANGE. */
+/* Reads the masks of all classes that are not empty. *fits: as in lmc__get_numbers. The indices of
+ * each class end with LMC__NO_CHANGE. */
 static enum lmc_status lmc__get_changes(lmc__decoder *d, lmc__sparse *s, const size_t *n_of,
                                         unsigned n_classes, size_t n, int *fits)
 {
@@ -6939,9 +6944,9 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *
  * It is checked in this order: each number of the head, then how these go together, the table, the
  * positions and the scales. Then the lists are decoded (get_list.h), and the largest code is
- * compared with the table's size. Only then elements are restored. That cannot fail: every symbol
- * is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of elements
- * stay in the first cache:
+ * compared with the table's size. Only then elements are restored. Restoring cannot fail: every
+ * symbol is a point of every grid, and the kernel restore clamps (kernels/grids.h). Strips of
+ * elements stay in the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -6949,7 +6954,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 #ifndef LMC_NO_QUANTIZE
 
-/* The payload up to its codes. Pointers lead into the payload and the workspace. */
+/* The payload up to its codes. Its pointers are into the payload and the workspace. */
 typedef struct lmc__quantized_head {
     lmc__quant_params params; /* without codes and the grid's n_points */
     uint64_t first;           /* elements of the first group that are in earlier blocks */
@@ -7055,10 +7060,10 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     return LMC_OK;
 }
 
-/* 1 if one of n bytes is more than limit; eight bytes at a time. Let low(v) be the lower 7 bits of
- * v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if byte and
- * limit have the same top bit. If limit is below 128, a byte with the top bit is always more (or);
- * else a byte without the top bit never is (and). */
+/* 1 if one of n bytes is more than limit. Compares eight bytes at a time. Let low(v) be the lower 7
+ * bits of v. low(byte) + 127 - low(limit) has bit 7 if low(byte) > low(limit), which decides if
+ * byte and limit have the same top bit. If limit is below 128, a byte with the top bit is always
+ * more (or); else a byte without the top bit never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -7073,7 +7078,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list; of a constant in `room`, which is a strip. */
+/* Codes [at, at + n) of a side. A constant is first written to `room`, n times. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -7188,9 +7193,9 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
     return lmc__get_planes(d, dst, info->n, info->width, order, crc);
 }
 
-/* Decodes the payload of a block with a prediction. Its CRC is right, so an error means a wrong
- * prediction: BASE_WRONG, unless is_own. After an error overwritten bytes of the prediction are
- * restored. */
+/* Decodes the payload of a block with a prediction. The payload's CRC is right, so an error means a
+ * wrong prediction: the status is BASE_WRONG, unless is_own. After an error overwritten bytes of
+ * the prediction are restored. */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -7300,8 +7305,8 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread reads jobs[i].status and dst_size, in order
  *
- * Only parallel->run synchronises: tasks see what was planned before it, and their results are seen
- * after it. The library takes no locks. */
+ * Only parallel->run synchronises: tasks see what was planned before the call, and their results
+ * are seen after it. The library takes no locks. */
 
 typedef struct lmc__wave {
     const lmc__kernels *k;
@@ -7311,8 +7316,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at each workspace's end: room for a block of which a part is kept */
 } lmc__wave;
 
-/* Jobs for each worker in a wave (several, so that fewer workers wait at its end), and the limit of
- * their decoded bytes. */
+/* For each worker in a wave: jobs (several, so that fewer workers wait at the wave's end), and the
+ * limit of their decoded bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -7374,8 +7379,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 /* == tensor/tensor.h =========================================================================== */
 
 /* Tensors in memory: an array of any length becomes a sequence of blocks, without another header
- * (spec 10). All blocks but the last have the same decoded size, which the first block has. Blocks
- * are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
+ * (spec 10). All blocks have the decoded size of the first block; only the last block may be
+ * smaller. Blocks are coded in *waves* (wave.h): as many blocks at once as keep all workers busy.
  *
  * The caller's workspace: the jobs of two waves, then for each worker a block's workspace with room
  * for one decoded block behind it. */
@@ -7385,12 +7390,12 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
 /* Elements per block without a prediction. Smaller blocks need more headers and trees; in larger
- * blocks one tree fits less well. Blocks of bytes, which may be 16-bit elements, have twice as
- * many. */
+ * blocks one tree fits less well. Blocks of bytes have twice as many elements, because two bytes
+ * may be a 16-bit element. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* With a prediction: larger, because deltas hardly vary within a tensor, and because headers and
- * trees are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
+/* With a prediction blocks are larger: deltas hardly vary within a tensor, and headers and trees
+ * are most of a sparse delta. Deltas of elements of 4 and 8 bytes are seldom sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -7411,8 +7416,8 @@ static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int
     return (size_t)1 << (log2_block + log2_width);
 }
 
-/* The same for a tensor's options. Any quantiser counts as a prediction, so that block sizes do not
- * depend on how the quantiser was fitted. */
+/* lmc__get_block_size for a tensor's options. Any quantiser counts as a prediction, so that block
+ * sizes do not depend on how the quantiser was fitted. */
 static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
 {
     if (!lmc__is_parallel(options->parallel) || !lmc__is_level(options->level)) return 0;
@@ -7523,8 +7528,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
  * whether they are written past the caches. If so, the next block's bytes or prediction are
  * prefetched, because slow stores delay loads.
  *
- * If another log2_block was used to encode, a block may be too large for the workspace. That must
- * be found before a worker uses the workspace. */
+ * If another log2_block was used to encode, a block may be too large for the workspace. This is
+ * checked here, before a worker uses the workspace. */
 static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const base = (const uint8_t *)t->options->prediction;
@@ -7545,7 +7550,7 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
             job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
         }
     }
-    /* first the prediction: with one the workspace is larger */
+    /* before the workspace, which is larger with a prediction */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
     if (!lmc__is_workspace(t->wave.workspace_size - temp_size, job->info.n, job->info.width) ||
         (job->keep != job->info.size && job->info.size > temp_size))
@@ -7619,12 +7624,12 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 /* == snapshot/buffer.h ========================================================================= */
 
 /* Memory that grows. All code above the codec allocates with it, so overflows are checked in one
- * place: a buffer has at most SIZE_MAX / 2 bytes. data may move when it grows. It is aligned as
- * malloc aligns. */
+ * place: a buffer has at most SIZE_MAX / 2 bytes. When the buffer grows, `data` may move. `data` is
+ * aligned as malloc aligns. */
 typedef struct lmc__buffer {
-    uint8_t *data; /* NULL: nothing yet */
+    uint8_t *data; /* NULL: no memory yet */
     size_t size, cap;
-    void *alloc_user; /* of LMC_REALLOC */
+    void *alloc_user; /* for LMC_REALLOC */
 } lmc__buffer;
 
 static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
@@ -7633,7 +7638,7 @@ static void lmc__init_buffer(lmc__buffer *b, void *alloc_user)
     b->alloc_user = alloc_user;
 }
 
-/* The buffer can be used again. */
+/* Frees the memory. The buffer can be used again. */
 static void lmc__free_buffer(lmc__buffer *b)
 {
     if (b->data) (void)LMC_REALLOC(b->alloc_user, b->data, b->cap, 0);
@@ -7641,8 +7646,8 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* A struct has its buffers side by side. One call sets up, or frees, all buffers from the member
- * `first` to the one before the member `next`. */
+/* The buffers of a struct are neighbouring members. One call sets up or frees all buffers from the
+ * member `first` up to the member before `next`. */
 #define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
 static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
@@ -7657,8 +7662,8 @@ static void lmc__free_buffers(void *object, size_t from, size_t to)
         lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
-/* Makes room for `more` bytes after the size that is in use. Capacity grows by half at least, so
- * appending n bytes one by one takes time O(n). On errors nothing changes. */
+/* Makes room for `more` bytes after the bytes in use. Capacity grows by half at least, so appending
+ * n bytes one by one takes time O(n). On errors nothing changes. */
 static enum lmc_status lmc__reserve(lmc__buffer *b, uint64_t more)
 {
     uint64_t needed, cap;
@@ -7694,14 +7699,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it takes 12 bytes for each leaf
- * of 256 KiB, and names and dtypes.
+/* SHA-256 (FIPS 180-4). For fingerprints its speed does not matter: it only hashes 12 bytes for
+ * each leaf of 256 KiB, names and dtypes.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes after these blocks: size % 64 bytes
  *     size    number of bytes so far
  *
- * A copy of the struct can go on independently. */
+ * A copy of the struct can take more bytes, independently of the original. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -7721,7 +7726,7 @@ static void lmc__sha256_init(lmc__sha256 *sha)
 /* Takes one block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants come from the cube
  * roots of the first 64 primes (4.2.2). v has the standard's variables a to h. Each of 64 rounds
  * moves v down by one element, which renames the variables, and makes two new values: a from all, e
- * from d. w has the 16 big-endian words of the block, and 48 mixed from them. */
+ * from d. w has the 16 big-endian words of the block, and 48 words mixed from them. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -7758,7 +7763,7 @@ static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 #undef LMC__ROTR
 }
 
-/* Takes the next size bytes. All are copied to sha->block, so whole blocks are no special case. */
+/* Takes the next size bytes. Each is copied to sha->block, so whole blocks are no special case. */
 static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
 {
     const uint8_t *p = (const uint8_t *)data;
@@ -7792,9 +7797,9 @@ static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
  *     | message | 80 | zeros | bits of the message, 8 bytes |
  *                             ^ 56 bytes into the last block
  *
- * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length comes
- * at used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of bits
- * is taken first, because padding changes size. */
+ * With `used` bytes in the block, the padding has 1 + (119 - used) % 64 bytes. So the length begins
+ * at byte used + 120 - used, which is 56 modulo 64, even if it needs one more block. The number of
+ * bits is taken first, because padding changes size. */
 static void lmc__sha256_finish(lmc__sha256 *sha, uint8_t digest[32])
 {
     static const uint8_t pad[64] = {0x80};
@@ -7819,18 +7824,18 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* The sort and the search that all files here use. The sort is inlined, with its comparison and the
- * size of an element as constants. */
+/* The sort and the search for all files of src/snapshot. The sort is inlined, so its comparison and
+ * the size of an element are constants. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* like memcmp: < 0, 0 or > 0 */
 
 /* Heap sort of n elements of `size` bytes. It needs no memory and no recursion, and time n log n
  * even for input that an attacker chose. It is not stable. spare: room for one element.
  *
- * While start > 0, elements [start, n) become a heap, one element more in each step. Then the
- * largest element, [0], moves to the end of [0, end) again and again, and the rest becomes a heap
- * again. Each step copies one element to spare and sifts it down from `root`: larger children move
- * up until spare fits into the free place. */
+ * While start > 0, each step adds an element to the heap [start, n). After that, each step moves
+ * the largest element, [0], to the end of [0, end), lowers end, and makes the rest a heap again.
+ * Each step copies one element to spare and sifts it down from `root`: larger children move up
+ * until spare fits into the free place. */
 LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare compare,
                                 void *spare)
 {
@@ -7856,7 +7861,7 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 }
 
 /* Sets i to the first number of [low, high) for which the expression is_before (of i) is 0, or to
- * high. Binary search: all numbers for which it is 1 must come before all others. */
+ * high if there is none. Binary search: all numbers with is_before 1 must come first. */
 #define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
     do {                                                                                           \
         size_t lmc__low = (low), lmc__high = (high);                                               \
@@ -7870,13 +7875,13 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1). On request also the hashes
- * of its content (hashes.h).
+/* Computes the fingerprints of a file's tensors and the CRC of the file (spec 7.1); on request, the
+ * hashes of its content, too (hashes.h).
  *
  * A tensor is cut into *leaves* of 256 KiB (the chunks of spec 7.1). Its fingerprint is a SHA-256
- * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks have anyway, and
- * the sum of its words. So a file is cut into *pieces*: each in one block, and in one leaf or in no
- * tensor:
+ * of its dtype, its shape, and two sums of each leaf: the CRC-32C, which blocks need anyway, and
+ * the sum of its words. So a file is cut into *pieces*. Each piece is in one block, and in one leaf
+ * or in no tensor:
  *
  *     tensors   |------- A ---------------|  gap  |--- B --|
  *     leaves    |-- 0 ---|-- 1 ---|- 2 ---|       |-- 0 ---|
@@ -7884,9 +7889,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f are the gap)
  *
  * Pieces are planned in order (lmc__plan_piece). Workers compute their sums in any order, while the
- * block is in the cache. Then the sums are joined in order (lmc__absorb_piece,
- * lmc__crc32c_combine), without the bytes. The CRC of the file is joined from the CRCs of blocks;
- * the first piece of a block has this CRC. A file without tensors counts as one tensor of bytes. */
+ * block is in the cache. Then lmc__absorb_piece joins the sums in order, without the bytes
+ * (lmc__crc32c_combine). The file's CRC is joined from the CRCs of its parts in blocks (part_crc).
+ * A file without tensors counts as one tensor of bytes. */
 #define LMC__HASH_SIZE 32u
 
 typedef struct lmc__piece {
@@ -7894,30 +7899,30 @@ typedef struct lmc__piece {
     uint32_t crc;
     uint32_t size;
     int in_tensor;
-    unsigned phase; /* the piece begins at this byte of one of the tensor's words */
-    /* size and CRC of the part of one file in one block: in the first piece of this part; else 0 */
+    unsigned phase; /* the piece begins at this byte of a word of the tensor */
+    /* a *part* is what one block has of one file; its first piece has its size and CRC, others 0 */
     uint32_t part_size, part_crc;
 } lmc__piece;
 
 typedef struct lmc__digester {
     const lmc_file *file;
-    /* how far pieces are planned */
+    /* pieces are planned up to byte `planned` of the file, which is in or before planned_tensor */
     uint64_t planned;
     size_t planned_tensor;
     uint64_t absorbed;    /* bytes of the file */
-    size_t tensor;        /* that is being absorbed, or comes next */
-    uint64_t tensor_done; /* bytes of it */
+    size_t tensor;        /* the tensor that is being absorbed, or the next */
+    uint64_t tensor_done; /* absorbed bytes of that tensor */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* or NULL. Gets the SHA-256 of each tensor's bytes (state: content) and, when the file ends, of
-     * all bytes outside of tensors (state: outside). It has room for them */
+    /* or NULL: no hashes. Has room for, and gets, the SHA-256 of each tensor's bytes (state:
+     * content) and, when the file ends, of all bytes outside of tensors (state: outside) */
     lmc__buffer *hashes;
     lmc__sha256 content, outside;
     uint8_t *fingerprints; /* the output: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* Begins the next tensor. The type makes its digest differ from that of a file or a directory. */
+/* Begins the next tensor. `type` makes its digest differ from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -7928,7 +7933,7 @@ static void lmc__begin_fingerprint(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Begins a file. It must live as long as d is in use, and its tensors must be in order. */
+/* Begins a file. `file` must live as long as d is in use, and its tensors must be in order. */
 static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
 {
     memset(d, 0, sizeof *d);
@@ -7936,7 +7941,7 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     lmc__begin_fingerprint(d);
 }
 
-/* Turns on the hashes of content, right after lmc__begin_digester. */
+/* Turns on the hashes of content. Call this right after lmc__begin_digester. */
 static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
 {
     d->hashes = hashes;
@@ -7945,7 +7950,7 @@ static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
     return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
 }
 
-/* Appends the hash of what sha has taken, and begins the next one. */
+/* Appends the hash of the bytes that sha has taken, and begins the next hash. */
 static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
 {
     if (!d->hashes) return;
@@ -8000,8 +8005,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next. A file
- * without tensors counts as a U8 tensor; its size may be known only now. */
+/* Ends the current tensor, of which tensor_done bytes were absorbed, and begins the next tensor. A
+ * file without tensors counts as a U8 tensor, whose size may be known only now. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -8024,8 +8029,8 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* Absorbs the next piece in the planned order. Its sums are set; its bytes, for hashes, are at
- * data. First finishes the tensors that end before this piece, empty ones included. */
+/* Absorbs the next piece in the planned order. Its sums must be set. data: its bytes, used only for
+ * hashes. First finishes the tensors that end before this piece, including empty tensors. */
 static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
     const int in_tensor = piece->in_tensor && d->file->n_tensors;
@@ -8068,15 +8073,14 @@ static void lmc__finish_digester(lmc__digester *d)
 /* Both ends of an LMC file: the header (spec 3.1), and the trailer (spec 3.2), which says where the
  * index is. */
 
-/* Whether the snapshot is a delta: its header has the base's fingerprint, which is never all
- * zero. */
+/* Whether the snapshot is a delta: the base's fingerprint in its header is not all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
     static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
     return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
-/* Bits LMC__FEATURE_...: what the file may use. The header must have been checked. */
+/* Returns the bits LMC__FEATURE_... that the file may use. The header must have been checked. */
 static unsigned lmc__get_features(const uint8_t *header)
 {
     return lmc__load32(header + LMC__FEATURES_AT);
@@ -8087,15 +8091,15 @@ static int lmc__is_draft(const uint8_t *magic)
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
 }
 
-/* Checks LMC__HEADER_SIZE bytes. The version is checked before the CRC, so that a file of a newer
- * version is not called damaged, even if that version changes the rest of the header:
+/* Checks the LMC__HEADER_SIZE bytes of a header. The version is checked before the CRC: a newer
+ * version may change the rest of the header, and its files must not be called damaged.
  *
  *     0  magic                       16  features        48  reserved
- *     8  version                     24  of no matter    60  Header_CRC of the bytes before
+ *     8  version                     24  ignored         60  Header_CRC of the bytes before
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * A feature that is not known could change what the file means, so it is refused. */
+ * An unknown feature could change what the file means, so the file is refused. */
 LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
@@ -8114,7 +8118,8 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     return LMC_OK;
 }
 
-/* *total += size, if that stays within the caller's limit (0: none): 1. Never overflows. */
+/* Adds size to *total and returns 1, if the sum is at most max_total_size (0: no limit). Otherwise
+ * returns 0. Never overflows. */
 static int lmc__add_total(uint64_t *total, uint64_t size, uint64_t max_total_size)
 {
     const uint64_t most = max_total_size ? max_total_size : UINT64_MAX;
@@ -8131,7 +8136,7 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-/* Sets the members that the header tells. The header must have been checked. */
+/* Sets the members of info that are in the header. The header must have been checked. */
 static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
 {
     memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
@@ -8152,12 +8157,12 @@ LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_s
     return LMC_OK;
 }
 
-/* Checks the trailer of a file of `total` bytes, with an index that was found at index_at:
+/* Checks the trailer of a file of `total` bytes, whose index was found at index_at:
  *
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
- *     8  size of the index          24  version, reserved    32  magic, another than the header's
+ *     8  size of the index          24  version, reserved    32  end magic
  *
- * The size of the file finds a file that was cut and continued with the end of another file. */
+ * The file's size shows whether a file was cut and continued with the end of another file. */
 LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
@@ -8186,12 +8191,12 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the same parallel_for (lmc__step_task), so all threads
- * are the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one larger
+ * are the caller's. For each worker, a wave has LMC__WAVE_SIZE decoded bytes, or one larger
  * block. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
-    size_t first_piece, n_pieces; /* those of the block's content, in coder.pieces */
+    size_t first_piece, n_pieces; /* the pieces of the block's content, in coder.pieces */
     /* writer: size of a RUN section (header and body) that is in front of job.dst; 0: none */
     size_t head_size;
     /* encoding: room for a copy of the bytes that were encoded, if hashes need it; or NULL */
@@ -8215,26 +8220,26 @@ typedef struct lmc__coder {
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
     lmc__buffer base;  /* encoding: predictions of the wave's blocks */
-    lmc__buffer parts; /* lmc__part; their bytes are in the other `out` */
+    lmc__buffer parts; /* lmc__part; their bytes are in `out` of the wave before */
     lmc__wave wave;    /* its member jobs is NULL: jobs are in the buffer `jobs` */
     const lmc_parallel *parallel;
     size_t n_jobs;       /* of the wave that is being planned */
     unsigned out_number; /* the current wave writes to out[out_number] */
     lmc_task task;       /* called for each job, with the coder as arg */
     lmc_sink sink;       /* gets the parts; write is NULL if there is no output */
-    /* restoring in place: an earlier attempt has written the blocks of the wave; they are at dst,
-     * and are only compared */
+    /* restoring in place: an earlier attempt has written the blocks of the wave. Their bytes were
+     * read back to dst, and only their CRCs are checked */
     int is_written;
-    /* restoring: used instead of the sink, each task writes its own block; or NULL */
+    /* restoring: each task writes its own block with this, instead of the sink; or NULL */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
     lmc_stream stream;
-    /* read_size bytes of the stream are to be read to read_to; read_got: bytes that are there.
-     * read_portion: the most that is read beside one wave. When encoding, this is read_per_coded
-     * times what the wave codes */
+    /* read_size bytes of the stream are to be read to read_to; read_got: bytes read so far.
+     * read_portion: the most that is read beside one wave; when encoding, read_per_coded times the
+     * bytes that the wave codes */
     uint8_t *read_to;
     size_t read_size, read_got, read_portion, read_per_coded;
-    /* bytes that are left of the previous read; they are copied in front of read_to, which has
+    /* bytes that are left of the previous read; they are copied in front of read_to, where there is
      * room */
     const uint8_t *rest;
     size_t rest_size;
@@ -8259,7 +8264,7 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
 static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, with elements of at least `width` bytes. Jobs may
- * be planned already: workspaces never shrink. in_parts: to decode blocks of which only a part is
+ * be planned already: workspaces never shrink. in_parts: 1 to decode blocks of which only a part is
  * kept. */
 static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned width,
                                       int in_parts)
@@ -8374,7 +8379,7 @@ static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t 
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
-/* A task. It writes all parts, so that the sink gets them in order. */
+/* A task: writes all parts. As one task writes them, the sink gets them in order. */
 static void lmc__write_parts(lmc__coder *c)
 {
     const lmc__part *part = (const lmc__part *)(const void *)c->parts.data;
@@ -8383,7 +8388,7 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: reads up to read_portion more bytes. If a read gives 0 bytes, the stream has ended. */
+/* A task: reads up to read_portion more bytes. If a read returns 0 bytes, the stream has ended. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -8400,7 +8405,7 @@ static void lmc__read_portion(lmc__coder *c)
     }
 }
 
-/* The task of the caller's parallel_for. Writing and reading come first: they take longest. */
+/* The task of the caller's parallel_for. Writing and reading come first, as they take longest. */
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
@@ -8410,7 +8415,7 @@ static void lmc__step_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Codes the planned wave, writes the parts, and reads the next bytes. Of several errors it returns
- * that of the earliest bytes: first of writing, then of blocks, then of reading. */
+ * the error of the earliest bytes: of writing, else of blocks, else of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -8440,8 +8445,8 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Size of the first read of a stream: nothing is coded beside it. Each later read is at most four
- * times as large, up to a limit. */
+/* Size of the first read of a stream. It is small, since nothing is coded beside it. Each later
+ * read is at most four times as large as the read before, up to a limit. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* Sets what is read next: size bytes, in the next step unless the caller lowers read_portion. */
@@ -8462,7 +8467,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t
     return LMC_OK;
 }
 
-/* Plans more pieces of a job: those of the next size bytes of the digester's file. */
+/* Plans more pieces of a job: the pieces of the next size bytes of the digester's file. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -8491,8 +8496,8 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 /* == snapshot/names.h ========================================================================== */
 
 /* Names, and the checks that they are unique. Sets of names are sorted arrays, or tables with 64
- * bits for each name. They must be small: a snapshot has up to 2^32 files with up to 2^28 tensors
- * each. No input makes them slower than n log n. */
+ * bits for each name. They must be small, since a snapshot has up to 2^32 files with up to 2^28
+ * tensors each. No input makes them slower than n log n. */
 
 /* A file or tensor with its name. The name is not NUL-terminated, and the item does not own it. */
 typedef struct lmc__item {
@@ -8503,14 +8508,14 @@ typedef struct lmc__item {
     const lmc_tensor *tensor;   /* in that file; NULL: the whole file */
 } lmc__item;
 
-/* In byte order, and a prefix before longer names, as spec 7.2 and 8.3 sort. */
+/* Compares in byte order. A prefix comes before longer names (spec 7.2 and 8.3). */
 static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
 {
     int order = memcmp(a->name, b->name, lmc__min(a->size, b->size));
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* By name, then by fingerprint, or by file number if one of the two items has no fingerprint. */
+/* Compares by name, then by fingerprint, or by file number if one item has no fingerprint. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
@@ -8527,7 +8532,7 @@ static void lmc__sort_items(lmc__item *items, size_t n)
     lmc__heap_sort(items, n, sizeof *items, lmc__compare_items, &spare);
 }
 
-/* For sorted items, in which equal names are neighbours. */
+/* Whether two of n sorted items have the same name: equal names are neighbours. */
 static int lmc__has_duplicates(const lmc__item *items, size_t n)
 {
     size_t i;
@@ -8536,8 +8541,8 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2). Sorts the items. It does not depend on the file in which
- * a tensor is. */
+/* Fingerprint of the snapshot (spec 7.2). Sorts the items. The fingerprint does not depend on the
+ * file in which a tensor is. */
 LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
                                                 uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -8556,8 +8561,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-/* The first of n sorted items that has this name in file file_number or a later file, or comes
- * after these. */
+/* The number of the first of n sorted items that does not come before this name and file number.
+ * file_number must be 0 if the items have fingerprints. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
     const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
@@ -8590,9 +8595,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A hash table with open addressing, at most half full, of 62 bits of each path's SHA-256. It takes
- * 16 to 32 bytes for each path and each directory above it. Nobody can choose paths that collide
- * often. The two lowest bits of an entry say what is known about the path: */
+/* The set of paths: a hash table with open addressing, at most half full, of 62 bits of each path's
+ * SHA-256. It takes 16 to 32 bytes for each path and each directory above it. Nobody can choose
+ * paths that collide often. An entry's two lowest bits describe the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: its entry says so, or a path is below it */
@@ -8613,7 +8618,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
     return &place[i];
 }
 
-/* Makes the table twice as large, or makes the first one. On errors the old table stays. */
+/* Makes the table twice as large, or makes the first table. On errors the old table stays. */
 LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
@@ -8648,8 +8653,8 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     return LMC_OK;
 }
 
-/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes are those
- * of the path before, so only the directories whose names end after these bytes are new. */
+/* Adds the path of one more file, or refuses the path (CORRUPT). Its first `shared` bytes equal
+ * those of the previous path, so only directories whose names end after these bytes are new. */
 static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_t shared,
                                      int is_directory)
 {
@@ -8671,8 +8676,8 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 /* == snapshot/sections.h ======================================================================= */
 
 /* Sections (spec 4): a header of 20 bytes, then the body of a FILE (files.h), a RUN (runs.h), BLKS,
- * INDX (index_entries.h) or an ancillary section. This file has the header, and the fields of which
- * bodies consist. Each field is checked before it is used. */
+ * INDX (index_entries.h) or an ancillary section. This file handles the header, and the fields of
+ * bodies. Each field is checked before it is used. */
 
 /* The header of a section; the function that reads the body compares body_crc. */
 typedef struct lmc__section {
@@ -8681,7 +8686,7 @@ typedef struct lmc__section {
     uint32_t body_crc;
 } lmc__section;
 
-/* ASCII letters of that case. */
+/* Whether c is an ASCII letter of that case. */
 static int lmc__is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 static int lmc__is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -8730,8 +8735,8 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
 
 /* -- bodies -- */
 
-/* Bytes that are read front to back. lmc__take functions check nothing: first compare lmc__left.
- * lmc__get functions check that the bytes are there. */
+/* Bytes that are read from front to back. lmc__take functions check nothing: first compare
+ * lmc__left. lmc__get functions check that the bytes are there. */
 typedef struct lmc__cursor {
     const uint8_t *p, *end;
 } lmc__cursor;
@@ -8748,7 +8753,7 @@ static uint8_t lmc__take8(lmc__cursor *c) { return *lmc__take_bytes(c, 1); }
 static uint32_t lmc__take32(lmc__cursor *c) { return lmc__load32(lmc__take_bytes(c, 4)); }
 static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes(c, 8)); }
 
-/* One byte, which may be missing. */
+/* Reads a byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
     LMC__VALID(lmc__left(c) != 0);
@@ -8756,8 +8761,8 @@ static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
     return LMC_OK;
 }
 
-/* A varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the last. A
- * number has only one form: the last of several bytes is not 0. The tenth byte has bit 63 only. */
+/* Reads a varint (spec 2): 7 bits in each byte, low bits first; bit 7 is set in all bytes but the
+ * last. Each number has one form: the last of several bytes is not 0. Byte 10 has only bit 63. */
 static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 {
     unsigned shift = 0;
@@ -8781,7 +8786,7 @@ static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t ma
     return LMC_OK;
 }
 
-/* A size of at most max, and a string of that size. */
+/* Reads a size of at most max, and a string of that size. */
 static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32_t *size,
                                        uint32_t max)
 {
@@ -8793,8 +8798,8 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
     return LMC_OK;
 }
 
-/* The rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag. This
- * version knows no tag. It skips records of an even tag, and must refuse an odd one. */
+/* Skips the rest of a body: extension records { varint tag, varint size, bytes }, sorted by tag.
+ * This version knows no tag, and must refuse records with an odd tag. */
 LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
@@ -8842,16 +8847,16 @@ static int64_t lmc__unzigzag(uint64_t v)
 /* == snapshot/files.h ========================================================================== */
 
 /* Reads FILE bodies (spec 4.1), and makes the list of all files of a snapshot from them.
- * put_files.h writes them.
+ * put_files.h writes FILE bodies.
  *
  * The files of one FILE section, one after another, are a *stream*. The runs that follow the
- * section cut the stream, and may cross from one file to the next. Most streams are one file.
+ * section cut the stream; a run may cross from one file to the next. Most streams are one file.
  *
  *     section    | FILE 0 | RUN 0 | RUN 1 |    FILE 1     | RUN 2 | RUN 3 | ...
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * An entry stores only the part of its name that an earlier entry of the section does not have. */
+ * An *entry* (a file or tensor) stores only the part of its name that an earlier entry lacks. */
 
 typedef struct lmc__listed_file {
     lmc_file file;    /* its arrays and strings are in the stream's memory */
@@ -8862,13 +8867,13 @@ typedef struct lmc__listed_file {
     int is_unread;
     size_t unread_at;
     /* After the first use of its header text (texts.h): where the text of each tensor begins, and
-     * where the last one ends. */
+     * where the last text ends. */
     lmc__buffer text_at;
 } lmc__listed_file;
 
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    size_t first_run, n_runs; /* those known so far, in the owner's table of runs */
+    size_t first_run, n_runs; /* the runs known so far, in the owner's table of runs */
     uint64_t size;            /* LMC_UNKNOWN_SIZE: not known until the stream has ended */
     int is_unknown;           /* 1: the section does not tell the size */
     lmc__buffer memory;       /* of its files */
@@ -8881,7 +8886,7 @@ typedef struct lmc__listing {
     int has_records; /* 1: there are extension records, which this version skips */
 } lmc__listing;
 
-/* Valid until more are added. */
+/* The pointer is valid until more files or streams are added. */
 static lmc__listed_file *lmc__listed_at(const lmc__listing *l, size_t i)
 {
     return (lmc__listed_file *)(void *)l->files.data + i;
@@ -8941,11 +8946,11 @@ LMC__COLD static void lmc__free_listing(lmc__listing *l)
 
 /* -- rules -- */
 
-/* The rules of spec 4.1 for paths: relative, no component "", "." or "..", no NUL; or empty. So a
- * restored file is always below the directory to which it is restored. */
+/* Whether a path keeps the rules of spec 4.1: it is empty, or relative, without NUL and without a
+ * component "", "." or "..". So no file is restored outside of the target directory. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, n, start = 0; /* of the component */
+    size_t i, n, start = 0; /* n, start: size and start of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
         if (i < size && p[i] == 0) return 0;
@@ -8958,12 +8963,12 @@ static int lmc__is_path(const uint8_t *p, size_t size)
 }
 
 /* Size of a tensor in bytes: the product of the shape, times bits, over 8. UINT64_MAX if the
- * division has a rest, or the size is too large. Every step is checked before it could overflow. */
+ * division has a remainder, or the size is too large. No step can overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++) /* 0 even if the product of the others overflows */
+    for (i = 0; i < rank; i++) /* 0 even if the product of the other numbers overflows */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -8976,9 +8981,9 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
     return n <= LMC__MAX_FILE_SIZE ? n : UINT64_MAX;
 }
 
-/* In files, a dtype is its number in enum lmc_dtype, up to this number (spec 4.1); any other dtype
- * is a string. A dtype that is added to the enum later must be a string, too: lmc__append_tensors
- * must use LMC_AUTO for it. */
+/* LMC files store a dtype as its number in enum lmc_dtype, if that is at most LMC__LAST_DTYPE_CODE
+ * (spec 4.1), else as a string. A dtype that is added to the enum later must be stored as a string,
+ * too: lmc__append_tensors must use LMC_AUTO for it. */
 #define LMC__LAST_DTYPE_CODE 27u
 #if LMC_DTYPE_COUNT - 1 != LMC__LAST_DTYPE_CODE
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
@@ -9006,7 +9011,7 @@ typedef struct lmc__body_parser {
     uint64_t start; /* of the next file, within the stream */
 } lmc__body_parser;
 
-/* Appends bytes to the strings. Returns where they begin, NULL in the first pass. */
+/* Appends bytes to the strings. Returns where these bytes begin; NULL in the first pass. */
 static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
     char *const to = x->tensors ? x->chars + x->n_chars : NULL;
@@ -9015,8 +9020,8 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
     return to;
 }
 
-/* Dtype | Rank | Shape | Size: in an entry without Like. The size of a known dtype follows from the
- * shape; only other dtypes have the field Size. */
+/* Parses Dtype | Rank | Shape | Size, the type in an entry without the bit Like. With a known dtype
+ * the field Size is missing, because the size follows from the shape. */
 LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
@@ -9052,9 +9057,9 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the tensor before
- * ends. A tensor begins there or later and ends within the file, so tensors are in order and do not
- * overlap. Back: the reference is Back entries before this one; 0: none. */
+/* Parses Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. *position: where the previous
+ * tensor ends. A tensor begins there or later and ends within the file, so tensors are in order and
+ * do not overlap. Back: the reference is Back entries before this entry; 0: none. */
 LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
                                                    uint64_t *position)
 {
@@ -9123,8 +9128,8 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     return LMC_OK;
 }
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors. Form
- * says which fields are there. The path begins with Path_Prefix bytes of the previous path. */
+/* Parses Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, then the tensors.
+ * Form says which fields exist. The path begins with Path_Prefix bytes of the previous path. */
 LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
@@ -9185,7 +9190,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most about 200 times the body, since an entry of 5 bytes may copy 510 bytes of a
- * name. Time is linear in the size of the body: an entry has at least 3 bytes. */
+ * name. Parsing takes linear time, as an entry has 3 bytes or more; sorting takes n log n. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9220,7 +9225,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
     stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
     items = x.items;
-    for (i = 0; i < x.n_files; i++) { /* references need the order of items no more */
+    for (i = 0; i < x.n_files; i++) { /* references no longer need the order of items */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
@@ -9229,8 +9234,8 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     return LMC_OK;
 }
 
-/* The rules for all files together: no path twice, none below a regular file, and an empty path
- * only if the snapshot has one file. */
+/* Checks the rules for all files together: no path occurs twice or is below a regular file, and
+ * only a snapshot of one file may have an empty path. */
 static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stream)
 {
     const char *before = "";
@@ -9268,7 +9273,7 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return t->loss;
 }
 
-/* How an entry refers to an earlier one. size: bytes of the entry that depend on this choice. */
+/* How an entry refers to an earlier entry. size: bytes of the entry that depend on this choice. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
     int is_like;
@@ -9281,7 +9286,7 @@ static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
            (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Number of equal bytes from a and b on, in steps of 1 or -1: at most 255, and at most n. */
+/* Counts equal bytes of a and b, in steps of 1 or -1: at most 255, and at most n. */
 static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
@@ -9297,7 +9302,7 @@ static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
     return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
-/* Entries back that are tried as a reference. Names of one layer return in the next layer. */
+/* So many previous entries are tried as a reference: the next layer has similar names. */
 #define LMC__MAX_BACK 8u
 
 /* The reference that makes the entry of t smallest. n: number of entries before t. */
@@ -9368,7 +9373,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* Refuses only what an entry cannot express. The parser checks the rest. */
+/* Appends all tensors. Refuses only what an entry cannot express; the parser checks the rest. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9437,8 +9442,8 @@ LMC__INLINE enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *f
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
  * The text is made when it is needed, tensor by tensor, and of a name only the needed bytes are
- * copied. So n bytes of the text take time O(n), plus that of at most 34 numbers: a segment may be
- * one byte of a tensor's text of 66,322 bytes (R9-7). */
+ * copied. So making n bytes takes time O(n), plus the time for at most 34 numbers, even if a
+ * segment is one byte of a tensor's text of 66,322 bytes (R9-7). */
 
 /* A tensor's text without its name: at most 787 bytes, with 34 numbers and a dtype of 32 bytes. */
 #define LMC__MAX_ENTRY_TEXT 1024u
@@ -9472,7 +9477,7 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* Makes the text of one tensor. It begins with a comma, except that of the first tensor. name: the
+/* Makes the text of one tensor. It begins with a comma, except for the first tensor. name: the
  * bytes for NAME. */
 LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
                                       const void *name, size_t name_size)
@@ -9559,7 +9564,7 @@ LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset,
 /* Reads and writes RUN bodies (spec 4.2). */
 
 /* A segment: a range of a run whose prediction is one range of bytes. The segments of a run cover
- * it in order, without a gap. */
+ * the run in order, without a gap. */
 typedef struct lmc__segment {
     uint64_t start, size; /* within the stream */
     uint64_t base_offset; /* where the prediction begins in the item of the base, or in the file */
@@ -9584,7 +9589,7 @@ typedef struct lmc__run {
     int has_records;
 } lmc__run;
 
-/* Bytes that predict one byte of the run: a conversion makes 16 bits from 32. */
+/* How many bytes predict a byte of the run: a conversion makes 16 bits from 32. */
 static unsigned lmc__prediction_scale(const lmc__run *run) { return run->conversion ? 2 : 1; }
 
 /* Whether its own snapshot predicts the run. If such a prediction is wrong, the file is damaged. */
@@ -9636,8 +9641,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* Reads the next segment, which begins at s->start. *last: number of the item or file of the last
- * segment that has one; -1 at first. These numbers are below 2^32 - 1. */
+/* Reads the next segment, which begins at s->start. *last: number of the item or file that the last
+ * segment with a prediction names; -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -9658,9 +9663,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* Parses the body of the next run of a stream. *position: bytes of the stream that earlier runs
- * cover; advances over this run. Appends its segments to a buffer; an entry has at least 2 bytes,
+ * cover; on return, with this run. Appends its segments to a buffer; an entry has at least 2 bytes,
  * so memory is in proportion to the body. Checks that the segments end where the run ends, within
- * the stream. It does not check that the predictions exist. */
+ * the stream. Does not check that the predictions exist. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -9715,8 +9720,8 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  *     INDX  head               copy of the file's header, fingerprint, counts LMC__INDEX_BODY_SIZE
  *           entry of a FILE:   kind | stored size | size | body of the section | facts of its files
  *           entry of a RUN:    kind | stored size | size | body of the section
- *           an ancillary one:  kind | stored size
- *           ...                one entry for each section before, in their order
+ *           ancillary section: kind | stored size
+ *           ...                one entry for each section before BLKS, in their order
  *           metadata           sorted by key
  *           extension records
  *     BLKS  a row for each block of all runs: size, Header_CRC
@@ -9725,18 +9730,18 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  * CRC, its fingerprints.
  *
  * The writer builds both bodies while it writes blocks. Restoring builds them, too, and compares
- * them with those of the file. A reader begins with the index, so it must parse it (index.h). */
+ * them with the bodies in the file. A reader begins with the index, and must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The bodies while they are built, without metadata. The head stays zero until the end, and the
  * facts of a file until the file ends. The entry of a run is made after its blocks, because it has
- * their size. */
+ * their total size. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows; /* the body of INDX; the body of BLKS */
     lmc__buffer run_body;      /* of the current run */
     uint64_t limit;            /* on the sum of the sizes of entries and rows */
-    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is no run */
+    uint64_t run_stored;       /* bytes of the run's section and blocks; 0: there is no run */
     size_t facts_at;           /* in entries: the facts of the current file */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
@@ -9749,7 +9754,7 @@ static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, vo
     return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
 }
 
-/* Appends to entries or rows, up to the limit: a pipe may be endless. */
+/* Appends to entries or rows. The limit is needed because a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -9769,7 +9774,7 @@ LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const c
     return lmc__grow_index(b, &b->entries, body, body_size);
 }
 
-/* Ends the current run, if there is one: all of its blocks were indexed. */
+/* Ends the current run, if there is one. All of its blocks must have been indexed. */
 static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 {
     const uint64_t stored = b->run_stored;
@@ -9778,7 +9783,7 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
                   : LMC_OK;
 }
 
-/* Adds the next section. Of an ancillary section only the size is used. */
+/* Adds the next section. The body of an ancillary section is not used. */
 LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
                                                     const uint8_t *body, uint64_t body_size)
 {
@@ -9819,7 +9824,7 @@ static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *
     d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
-/* Copies the fingerprints of a file from the facts in an index. The memory is the list's own. */
+/* Copies the fingerprints of a file from its facts. The array file->tensors must be writable. */
 static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 {
     lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)file->tensors;
@@ -9830,7 +9835,7 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* Writes the facts of a file, all of which was absorbed. */
+/* Writes the facts of a file, after all of its bytes were absorbed. */
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
     lmc__index_fingerprints(b, d);
@@ -9854,8 +9859,8 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* Fills items with the names and fingerprints of all files and tensors (pointers into the list),
- * and computes the snapshot's fingerprint from them. */
+/* Fills items with all items of the snapshot (lmc__append_items), which point into the list, and
+ * computes the snapshot's fingerprint from them. */
 static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
                                              uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -9874,8 +9879,8 @@ typedef struct lmc__metadata_entry {
 } lmc__metadata_entry;
 
 /* Parses n metadata entries: each has two sizes, a key and a value. Keys ascend strictly, so they
- * are unique. They have no NUL, so they can be C strings: keys are copied, with a NUL, while values
- * stay where they are. keys NULL: the entries are only checked. */
+ * are unique. They have no NUL, so they are copied to `keys` as C strings. Values stay where they
+ * are. keys NULL: the entries are only checked. */
 LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
                                                      lmc__buffer *entries)
 {
@@ -9907,12 +9912,12 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 hashes of content, and the section that stores them (spec/hash.md). They protect against
- * forgery, which fingerprints do not. They are slow to compute, so the caller must ask for them.
+ * forgery; fingerprints do not. They are slow to compute, so the caller must ask for them.
  *
- *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
- *                                                  bytes that are of no tensor
+ *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of all
+ *                                                  bytes outside of tensors
  *
- * Snapshot_Hash covers everything in the snapshot, the other hashes included. */
+ * Snapshot_Hash covers everything in the snapshot, including the other hashes. */
 #define LMC__HASH_HEAD_SIZE 8u                                     /* names the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
@@ -9970,7 +9975,7 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* n metadata entries, as in the index. Entries that tell how the file was made are left out. */
+/* Hashes n metadata entries, as in the index, but no entries that tell how the file was made. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -9982,7 +9987,7 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t
     }
 }
 
-/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes of them.
+/* Hashes all files, sorted by path, and n metadata entries. hashes: lmc__count_hashes(l) hashes.
  * items: a scratch buffer. */
 LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
                                                     const lmc__listing *l, const uint8_t *hashes,
@@ -10026,14 +10031,14 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 
 /* == snapshot/origin.h ========================================================================= */
 
-/* Reads the predictions of runs: from the base, or from those bytes of this snapshot that are
- * already written or restored. Writer, restorer and reader each have an lmc__origin.
+/* Reads the predictions of runs: from the base, from header texts (texts.h), or from bytes of this
+ * snapshot that were written or restored. Writer, restorer and reader each have an lmc__origin.
  *
- * Each segment of a RUN maps bytes to those that predict them. In the base it names the number of
- * an *item*: items are all tensors and all files without tensors, sorted by name and fingerprint
- * (spec 7.2). So it is right for every base of the same content, even if the files differ.
+ * Each segment of a RUN maps bytes to the bytes that predict them. A segment names bytes of the
+ * base by the number of an *item*: items are all tensors and all files without tensors, sorted by
+ * name and fingerprint (spec 7.2). So it is right for every base of the same content, in any files.
  *
- * Where a base is refused. Each check needs those before it:
+ * Where a base is refused. Each check needs the checks before it:
  *
  *   opening     lmc__open_origin         its description is incomplete: ARGUMENT
  *   the header  lmc__check_base          no base is given: BASE_MISSING; or not the one that the
@@ -10077,7 +10082,7 @@ typedef struct lmc__origin {
 
 /* listing: of this snapshot; it may grow. base: NULL, or complete: every file has a path and a
  * known size, every tensor a name and a dtype. o->fingerprint is computed from the fingerprints
- * that base states; its bytes are checked when they are read. Free the origin also after errors. */
+ * that base states; the base's bytes are checked when they are read. Always free the origin. */
 LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
                                                   const lmc_base *base, void *alloc_user)
 {
@@ -10118,7 +10123,7 @@ static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
     return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
-/* Checks that the base is the one that the header names. In place the caller does this. */
+/* Checks that the header names this base. In place, the caller checks it. */
 static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *header)
 {
     if (!lmc__has_base(header) || o->in_place) return LMC_OK;
@@ -10129,7 +10134,7 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 /* Searches a sorted buffer of elements of `step` bytes, each of which begins with an lmc__range.
- * Returns the number of the first that ends after `position`, or is in a later stream. */
+ * Returns the number of the first range that ends after `position`, or is in a later stream. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
@@ -10195,8 +10200,8 @@ LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, co
     return LMC_OK;
 }
 
-/* Marks the bytes of the run as readable, unless the run is itself LMC__PREDICT_OWN: so reading a
- * prediction never leads to another prediction of this kind. */
+/* Marks the bytes of the run as readable, unless the run itself is LMC__PREDICT_OWN. So reading a
+ * prediction of this kind never needs another one of this kind. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
     const lmc__range range = {run->stream, run->start, run->start + run->size};
@@ -10226,7 +10231,7 @@ typedef struct lmc__place {
 } lmc__place;
 
 /* Where the prediction of byte `at` of a segment begins, in a file or its header text. file_number
- * is SIZE_MAX if the prediction is zeros. In place each stream is one file. */
+ * is SIZE_MAX if the prediction is zeros. In place, each stream is one file. */
 static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
                               uint64_t at)
 {
@@ -10249,7 +10254,7 @@ static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const l
 }
 
 /* Reads the prediction of size bytes of the run, from `place` on. A conversion reads twice as many
- * bytes. Blocks and segments have whole elements, so it gets whole elements. */
+ * bytes: whole elements, as blocks and segments have whole elements. */
 static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
                                        uint8_t *dst, size_t size)
 {
@@ -10272,8 +10277,8 @@ static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, cons
 }
 
 /* Reads the prediction of bytes [offset, offset + size) of a run to dst (lmc__check_predictions
- * must have passed). It is zeros where a segment has no base. Segments whose predictions are
- * neighbours, as those of small tensors mostly are, are read with one call. */
+ * must have passed). A segment without a base is predicted by zeros. Predictions that are
+ * neighbours are read with one call: those of small tensors mostly are. */
 static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run, uint64_t offset,
                                             uint8_t *dst, size_t size)
 {
@@ -10285,7 +10290,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
-        const uint64_t at = offset - s->start; /* 0 except in the first */
+        const uint64_t at = offset - s->start; /* 0 except in the first segment */
         const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
         for (; part < size; i++) { /* add the segments that continue this one */
@@ -10306,10 +10311,10 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* == snapshot/work.h =========================================================================== */
 
-/* Bounds the work of random access, and caches decoded bytes so that it does less.
+/* Bounds the work of random access, and caches decoded bytes to avoid work.
  *
  * A prediction may be one byte of a block of 4 MiB, and the next prediction one byte of another
- * block. If each decoded a block, a small file would take hours. Two things prevent that (spec 9):
+ * block. If each prediction decoded a block, a small file would take hours. So (spec 9):
  *
  *  - Windows cache the decoded bytes around the last few places that were read. Predictions that go
  *    from front to back, at up to four places in turns, decode each block once.
@@ -10357,8 +10362,8 @@ static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t 
 }
 
 /* Chooses the window to fill from `start` on: the window that ends there, so that reading on does
- * not displace the others; else the least recently used one. *follows: bytes that the window has up
- * to start. */
+ * not displace the others; else the least recently used window. *follows: bytes that the window had
+ * up to start. */
 static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
@@ -10420,24 +10425,24 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 
 /* == snapshot/restore.h ======================================================================== */
 
-/* Restores from front to back, also from a pipe to a pipe: it checks everything and never seeks. If
+/* Restores from front to back, even from a pipe to a pipe: it checks everything and never seeks. If
  * nothing is written, a delta can be checked without its base. Then only the CRC of the payload is
  * checked in blocks that cannot be decoded, and the CRCs and fingerprints of their files are taken
  * from the index.
  *
  * The stream is read into two buffers in turns. Blocks are decoded from the buffer. If the end of a
- * buffer cuts a block, its first part is copied in front of the data in the other buffer:
+ * buffer cuts a block, the block's first part is copied in front of the data in the other buffer:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
- *                             at ^  ^ next_room: what the stream brought
+ *                             at ^  ^ next_room: new bytes of the stream
  *
- * A wave ends if `out` is full, if the next buffer to fill still has one of its blocks, before a
- * run that refers to this snapshot, and at the end of a stream or of the bytes that done_size
- * covers. write() gets blocks in order, after their CRCs were checked, one wave later. With
- * write_at, a stream of one file is written in the wave that decodes it. begin_file and end_file
- * are called between waves.
+ * A wave ends if `out` is full, or if the next buffer to fill has one of the wave's blocks. It also
+ * ends before a run that refers to this snapshot, and at the end of a stream or of the bytes that
+ * done_size covers. write() gets blocks in order, after their CRCs were checked, one wave later.
+ * With write_at, a stream of one file is written in the wave that decodes it. begin_file and
+ * end_file are called between waves.
  *
  * lmc__fetch gets requests for at most a block with its header, or the fixed fields of a section.
  * Bodies are taken in the parts that arrive, so a false size cannot make a buffer grow before the
@@ -10445,7 +10450,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the current section; of the current RUN */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer items;          /* at the end: names and fingerprints of everything */
+    lmc__buffer items;          /* at the end: all items (lmc__identify_listing) */
     /* with options.check_hashes: the body of the section of hashes; the hashes of the restored
      * files */
     lmc__buffer hashes, found_hashes;
@@ -10456,8 +10461,8 @@ typedef struct lmc__restorer {
     /* bytes that were read and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* the other coder.in has the bytes that follow, from next_room on; the rest of this one will be
-     * copied in front of them */
+    /* the other coder.in has the bytes that follow, from next_room on; the rest of this buffer will
+     * be copied in front of them */
     int is_next_read;
     size_t next_room;
     /* the other coder.in has blocks of the wave that is being planned: these must be decoded before
@@ -10466,14 +10471,14 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* upper limit of the next read */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    uint8_t header[LMC__HEADER_SIZE]; /* from here on: what was read so far */
+    uint8_t header[LMC__HEADER_SIZE]; /* from this member on: what was read so far */
     lmc__index_builder index;         /* builds what the INDX section must be */
     lmc__listing listing;             /* all files so far */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* BLKS was read, so the next section must be the index */
     uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or why some were */
+    /* nothing is written, so blocks may stay undecoded; unread: LMC_OK, or the reason */
     int is_check;
     enum lmc_status unread;
 
@@ -10498,7 +10503,7 @@ static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
     return lmc__listed_at(&r->listing, r->file);
 }
 
-/* Begins file number r->file, the next of the stream. */
+/* Begins file number r->file, the next file of the stream. */
 static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
@@ -10592,13 +10597,13 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     r->is_other_used = 0;
     if (c->pieces.size) LMC__TRY(lmc__deliver_wave(r, out->data));
     if (c->parallel && !c->write_at) c->out_number ^= 1;
-    else LMC__TRY(lmc__drain(c)); /* while it is in the caches */
+    else LMC__TRY(lmc__drain(c)); /* while the bytes are in the caches */
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Continues with the other buffer. The rest of this buffer is copied in front of its data. At the
- * end of the stream nothing changes. */
+/* Continues with the other buffer. The rest of this buffer is copied in front of the other's data.
+ * At the end of the stream nothing changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -10649,8 +10654,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. NULL: the
- * body is not kept, and may have any size. */
+/* Reads the section's body to a buffer, in the parts that arrive, and checks its CRC. body NULL: it
+ * is not kept, and may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -10743,8 +10748,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
 /* Makes a job of the wave from the next block. Reads its prediction first, to the place where the
  * block will be decoded. unread: LMC_OK, or why there is no prediction.
  *
- * In place, done_size says which blocks were written already; no block may be half written. Such
- * blocks are read back and checked, and write() does not get them again. */
+ * In place, done_size says which blocks were written already; no block may be half written. Blocks
+ * that were written are read back and checked, and write() does not get them again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
                                           enum lmc_status unread)
 {
@@ -10768,14 +10773,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
         LMC__TRY(lmc__decode_wave(r));
     c->is_written = is_done;
-    out = &c->out[c->out_number]; /* may be the other one now */
+    out = &c->out[c->out_number]; /* may be the other buffer now */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
     job->src = lmc__consume(r, info.encoded_size);
-    LMC__PREFETCH(r->at); /* that header says where the next block is */
+    LMC__PREFETCH(r->at); /* the header of the next block */
     job->dst = out->data + out->size;
     job->keep = size;
     job->streaming = lmc__no_streaming;
@@ -10850,9 +10855,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* Takes the INDX section. Its entries must be equal to the built ones, byte for byte. Counts,
- * metadata, the snapshot's fingerprint and hashes are checked, too. For files that could not be
- * decoded it gives the CRCs and fingerprints. */
+/* Takes the INDX section. Its entries must equal the built entries, byte for byte. Counts,
+ * metadata, the snapshot's fingerprint and hashes are checked, too. CRCs and fingerprints of files
+ * that could not be decoded are taken from it. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
@@ -10984,10 +10989,10 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* == snapshot/index.h ========================================================================== */
 
 /* A reader's tables of the files, runs and blocks of a snapshot, and the parser that makes them
- * from the index. Body_CRC is checked first. It finds damage but no attack, so the other checks
- * must be right for any bytes. Entries are parsed one by one, and no count in the file decides how
- * much is allocated. So memory is in proportion to the size of the index, which the caller limits,
- * and time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
+ * from the index. Body_CRC is checked first. It finds damage, but no attack. So the other checks
+ * must work for any bytes. Entries are parsed one by one, and no count in the file decides how much
+ * is allocated. So memory is in proportion to the size of the index, which the caller limits, and
+ * time is n log n. Header, stored sizes and BLKS must add up to the offset of the index. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -10999,7 +11004,7 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-/* A block, from its row in BLKS: where it begins in the file, its encoded size. */
+/* A block, from its row in BLKS. at: where the block begins in the file; size: encoded. */
 typedef struct lmc__block_place {
     uint64_t at;
     uint32_t size, header_crc;
@@ -11012,13 +11017,13 @@ typedef struct lmc__ancillary {
 
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; metadata and fingerprints point into it */
-    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all runs */
     lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
-    /* rows of all runs; where BLKS begins */
+    /* number of rows of all runs; where BLKS begins */
     uint64_t n_rows, rows_offset;
     const uint8_t *metadata_at; /* in the index: n_metadata entries */
     uint32_t n_metadata;
@@ -11026,7 +11031,7 @@ typedef struct lmc__tables {
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Valid until more are added. */
+/* The pointer is valid until more runs are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
@@ -11073,8 +11078,8 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* Parses the entry of a FILE section: its body, then the facts of its files. The runs must cover
- * the stream before it. */
+/* Parses the entry of a FILE section: its body, then the facts of its files. The runs before the
+ * section must cover the whole previous stream. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
 {
@@ -11161,8 +11166,8 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
 }
 
 /* Fills empty tables from the INDX section in t->index. Of the section's header only Body_CRC is
- * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin, by its
- * entries. items: a scratch buffer. Does not check the base and the predictions. */
+ * used. header: of the file; NULL: it is lost. *offset: where the INDX section must begin if its
+ * entries are right. items: a scratch buffer. Does not check base and predictions. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
@@ -11200,13 +11205,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
 
 /* == snapshot/reader.h ========================================================================= */
 
-/* Random access by the index: reads any bytes of any file, and only the blocks that have them.
+/* Random access by the index: reads any bytes of any file, and decodes only blocks that have them.
  *
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * If a whole block is needed, it is decoded to its place in dst. Its prediction is read to the same
- * place first. In a chain of deltas with equal blocks every reader does this. With other blocks, a
- * reader gets requests for one part of a block after another. It then decodes the block to a
+ * place first. If the deltas of a chain have blocks of the same sizes, every reader does this. If
+ * not, a reader gets requests for one part of a block after another. It then decodes the block to a
  * *window*, from which it answers the next requests. Work is bounded (work.h). Readers of a chain
  * may share one coder, so its buffers must not be in use while a prediction is read.
  *
@@ -11215,7 +11220,7 @@ struct lmc_reader {
     /* bytes of the source from held_at on, or none. While the reader is opened: the end of the
      * source; later: the encoded bytes of several runs */
     lmc__buffer held;
-    /* of the file or tensor that is being read whole; the section of hashes, once it was read */
+    /* of the file or tensor that is being read whole; the section of hashes, after its first use */
     lmc__buffer fingerprints, hashes;
     /* lmc__item of all tensors; of all files; made by the first search (find.h) */
     lmc__buffer names, paths;
@@ -11224,23 +11229,23 @@ struct lmc_reader {
     uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
-    /* the lender's, or own_coder */
+    /* coder: the lender's, or own_coder */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* from the header; if that is lost, all features are allowed */
     int is_salvage;         /* it belongs to an lmc_salvage: the tables may have gaps */
     lmc__origin origin;
-    lmc__windows as_base, back; /* for readers that have this reader as a base; for its own runs */
+    lmc__windows as_base, back;   /* for readers whose base is this reader; for its own runs */
     lmc__meter own_meter, *meter; /* own_meter, or the base's, or the lender's */
-    /* snapshots that share the meter, as far as is known, this one included */
+    /* number of snapshots that share the meter, as far as is known, including this one's */
     uint64_t n_links;
-    /* of the file or tensor that is being read whole, with its fingerprint; or NULL */
+    /* checks the fingerprints of the file or tensor that is being read whole; or NULL */
     lmc__digester *digester;
     /* set by open.h: reads bytes [offset, offset + size) of a run to dst */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
     void (*free_extra)(lmc_reader *reader); /* frees what a larger struct adds; or NULL */
-    size_t struct_size;                     /* of the struct that begins with this one */
+    size_t struct_size;                     /* of the struct that begins with this reader */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -11265,11 +11270,11 @@ static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number,
 }
 
 /* The first request reads this many bytes at the end of the file, because each request to a remote
- * source is slow. They have the index of about a thousand tensors. */
+ * source is slow. The index of about a thousand tensors fits into them. */
 #define LMC__TAIL_SIZE ((size_t)64 << 10)
 
-/* Reads all size bytes. If their end is in the held bytes, that part is copied from there. If
- * nothing is left to read, the callback is not called. */
+/* Reads size bytes of the source. If the last of them are in r->held, these are copied from there.
+ * If nothing is left to read, the callback is not called. */
 static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, size_t size)
 {
     const uint64_t held_end = r->held_at + r->held.size;
@@ -11293,7 +11298,7 @@ static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t
     return LMC_OK;
 }
 
-/* Fills r->held in the same way. After an error it is empty. */
+/* Fills r->held in the same way. After an error r->held is empty. */
 static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
 {
     LMC__TRY(lmc__read_to(r, &r->held, offset, size));
@@ -11301,15 +11306,15 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* The caller's limit on bytes of index in memory. */
+/* The caller's limit on the bytes of the index in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
     return r->options.max_index_size ? r->options.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
 }
 
-/* Reads the INDX section, which must be within the file, to empty tables. If it begins before the
- * held tail, then as many bytes before it as the tail has are read, too, and are held instead: in
- * most files these are the rows of BLKS. */
+/* Reads the INDX section, which must be within the file, to empty tables. If the section begins
+ * before the held tail, bytes before the section are read, too, as many as the tail has. They are
+ * held instead of the tail: in most files, they are the rows of BLKS. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -11342,8 +11347,8 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 }
 
 /* Finds the places of all blocks of a run, unless they are known. code: all encoded bytes of the
- * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read, to the
- * second half of the new room. The first half gets the places. */
+ * run, in which the headers of blocks tell the places. NULL: the rows of BLKS are read. The new
+ * room is for both: the rows are in its second half, the places in its first half. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -11390,8 +11395,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
 }
 
 /* Checks all runs in order: the size of the snapshot is within the caller's limit, and the bytes
- * that predict them exist. Rows that are in the held bytes are taken. If they are wrong, the file
- * can still be opened; the error comes when they are used. */
+ * that predict the runs exist. Rows in the held bytes are used at once. If they are wrong, the file
+ * can still be opened; reading such a run returns the error. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -11410,10 +11415,10 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Opens an intact file. The first read takes the tail, which has the trailer and mostly the index,
- * with a copy of the header, and the rows. If the index is larger, a second read takes the rest.
- * The header itself is read only if it is in the tail or, to tell what the file is, if the end is
- * not that of an LMC file. Header, sections, index and trailer must cover the file without gaps. */
+/* Opens an intact file. The first read takes the tail: the trailer and, in most files, the rows and
+ * the index, with a copy of the header. If the index is larger, a second read takes the rest. The
+ * header itself is read only if it is in the tail, or if the end is not that of an LMC file, to
+ * tell what the file is. Header, sections, index and trailer must cover the file without gaps. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -11461,9 +11466,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* The run that has byte `position` of a stream, which must be below the stream's size: the last run
- * that begins there or before. In salvage, with gaps, that run may end before position. For a
- * stream without runs: first_run. */
+/* The run that has byte `position` of the stream (below its size): the last run that begins there
+ * or before. In salvage, with gaps, that run may end before position. For a stream without runs:
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -11540,9 +11545,9 @@ static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
- * The prediction of a whole block is read to its place in dst, where the block is then decoded.
- * That of the first or last block is read to a buffer if only a part of it is wanted. So the
- * predictions of all whole blocks are read in one request. */
+ * The prediction of a whole block is read to its place in dst, where the block is then decoded. The
+ * prediction of the first or last block is read to a buffer if only a part of the block is wanted.
+ * So the predictions of all whole blocks are read in one request. */
 static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11564,7 +11569,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* Reads the header of a block. Its CRC must be that in BLKS, because a block of another file may
+/* Reads the header of a block. Its CRC must equal that in BLKS, because a block of another file may
  * have the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
@@ -11598,7 +11603,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n blocks, from number `first` on. Their predictions were read. Their encoded bytes are in
- * c->in[0], or with parallel_reads the tasks read them to there. */
+ * c->in[0], or, with parallel_reads, the tasks read them into it. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -11695,7 +11700,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) { /* the encoded bytes may be wrong, and so the places */
+    if (status != LMC_OK) { /* the places from these bytes may be wrong */
         t->blocks.size = blocks_size;
         run->first_block = SIZE_MAX;
     }
@@ -11703,9 +11708,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 }
 
 /* Fills a window, beginning with the block that has byte `at` of the run. If requests go from front
- * to back, each window is twice as large as the one before, up to LMC__WINDOW_SIZE. So they decode
- * each block once, and a single request costs only one block. If a neighbour is damaged, the block
- * is read alone. */
+ * to back, each window is twice as large as the window before, up to LMC__WINDOW_SIZE. So such
+ * requests decode each block once, and a single request costs only one block. If a neighbour is
+ * damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -11730,8 +11735,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
 /* Reads bytes of a file, run by run. windows: NULL unless the bytes are a prediction. With windows
  * there are three ways to read the next bytes:
  *  - a window has them: they are copied;
- *  - they begin with a whole block, or are whole blocks and the end of the run: these are decoded
- *    directly to out;
+ *  - they begin with a whole block, which may be the last, shorter block of the run: whole blocks
+ *    are decoded directly to out;
  *  - else a window is filled, beginning with the block of the first byte.
  * A byte that no run has is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
@@ -11760,7 +11765,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         if (windows &&
             (at % run->block_size || (part < run->block_size && part < run->size - at))) {
             LMC__TRY(lmc__fill_window(r, windows, number, at));
-            part = 0; /* the next turn finds them there */
+            part = 0; /* the next turn finds the bytes in the window */
             continue;
         }
         if (windows && part < run->size - at) part -= part % run->block_size;
@@ -11769,7 +11774,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request of the user if windows is NULL; else of a reader that is based on this one (work.h). */
+/* A request of the user if windows is NULL; else of a reader whose base is this reader (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -11788,8 +11793,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* Reads bytes that predict others of the same snapshot. They have their own windows, because
- * as_base may be in use. Their own predictions are not from this snapshot (lmc__add_run);
+/* Reads bytes that predict other bytes of the same snapshot. This needs its own windows, because
+ * as_base may be in use. The bytes are not predicted from this snapshot themselves (lmc__add_run);
  * lmc__read_stream checks this again for damaged files. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
@@ -11811,7 +11816,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* Reads all of `whole`, which begins at that offset of the file, and checks that its fingerprints
- * are those of the index. *crc: of all its bytes. */
+ * are those of the index. *crc: the CRC of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -11826,7 +11831,7 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     r->digester = &digester;
     status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
-    r->coder->pieces.size = 0; /* after an error there may be some */
+    r->coder->pieces.size = 0; /* after an error, some may be left */
     if (status != LMC_OK) return status;
     lmc__finish_digester(&digester);
     *crc = digester.file_crc;
@@ -11929,7 +11934,7 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     return LMC_OK;
 }
 
-/* Keys ascend, and none has a NUL (index.h). */
+/* Keys ascend, and have no NUL (lmc__parse_metadata). */
 LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
                                                            const void **value, size_t *size)
 {
@@ -11948,7 +11953,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, 
  * file, and paths within a snapshot. Only in a damaged snapshot several files may have the path "":
  * their paths are lost. */
 
-/* Every file of a base (or of a reader, used as a base), sorted by path. */
+/* Fills items with every file of a base (or of a reader that is used as a base), sorted by path. */
 static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -11976,11 +11981,11 @@ LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
         }
     }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    return lmc__sort_paths(&self, &r->paths); /* has room, so paths are complete or empty */
+    return lmc__sort_paths(&self, &r->paths); /* there is room: r->paths is complete or empty */
 }
 
-/* The first row of that name in file file_number or a later file, or NULL. *next: whether the row
- * after it has the same name. */
+/* The first row with this name whose file is number file_number or a later file; or NULL. *next:
+ * whether the row after it has this name, too. */
 static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
                                          size_t file_number, int *next)
 {
@@ -12028,11 +12033,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * The function pointers read_run and free_extra do what differs. */
+ * The function pointers read_run and free_extra call the code that differs. */
 
-/* Allocates struct_size bytes: a reader, and what follows it. open: fills the tables. After an
- * error lmc_reader_free frees the reader: all members are zero or valid. Readers of a chain work
- * one at a time, so one may lend the others its coder of several MiB (options->lender). */
+/* Allocates struct_size bytes, for a struct that begins with a reader. open: fills the tables.
+ * After an error lmc_reader_free frees the reader: all members are zero or valid. Readers of a
+ * chain work one at a time, so they may share one coder, of several MiB (options->lender). */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -12060,7 +12065,7 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
     lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    /* the base's meter, if the base is a reader: one budget for the whole chain */
+    /* a whole chain has one meter: the base's, if the base is a reader, or the lender's */
     below =
         o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
     r->meter = below ? below->meter : &r->own_meter;
@@ -12083,8 +12088,8 @@ LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *s
     return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
-/* free_extra frees what a salvage added, before the reader, since both are one allocation.
- * struct_size is kept because LMC_REALLOC wants the size of the memory that it frees. */
+/* free_extra frees the buffers of a salvage before the reader is freed, since both are one
+ * allocation. LMC_REALLOC needs the size of the memory that it frees, so struct_size is kept. */
 LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 {
     if (!r) return;
@@ -12100,8 +12105,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files, as sinks, sources and streams. The caller owns the lmc_memory, to which
- * these only point. A write to the sink may move the data, so no other thread may read it
+/* Memory in place of files, as sinks, sources and streams. They only point to the lmc_memory, which
+ * the caller owns. A write to the sink may move the data, so no other thread may read the data
  * meanwhile. */
 
 /* An lmc_memory is the public form of an lmc__buffer, and grows in the same way. After
@@ -12142,7 +12147,7 @@ LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
     return sink;
 }
 
-/* A source of the bytes that are there now. It does not see what is appended later. */
+/* A source of the bytes that are there now. It has no bytes that are appended later. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
     const lmc_source source = {lmc__read_memory_at, memory, memory->size};
@@ -12156,7 +12161,7 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
     return stream;
 }
 
-/* The lmc_memory can be used again. alloc_user stays. */
+/* Frees the data. The lmc_memory can be used again, with the same alloc_user. */
 LMC_API void lmc_memory_free(lmc_memory *memory)
 {
     if (!memory) return;
@@ -12180,7 +12185,7 @@ static enum lmc_status lmc__read_stdio(void *user, void *dst, size_t size, size_
     return *got == 0 && ferror((FILE *)user) ? LMC_ERR_READ : LMC_OK;
 }
 
-/* 0: done. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
+/* Returns 0 on success. fseek takes a long, which has 32 bits on Windows and on 32-bit systems. */
 static int lmc__seek_stdio(FILE *file, uint64_t offset, int origin)
 {
 #ifdef _WIN32
@@ -12234,10 +12239,10 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files in one call. The output is an ordinary LMC file of one file. The input
- * may be any LMC file that holds one file and has no base. */
+/* Compresses and decompresses whole buffers and files in one call. The output is an ordinary LMC
+ * file of one file. The input may be any LMC file that holds one file and has no base. */
 
-/* A sink to memory of the caller, of fixed size. */
+/* A sink that writes to memory of the caller, of fixed size. */
 typedef struct lmc__fixed_sink {
     uint8_t *data;
     size_t size, cap;
@@ -12317,7 +12322,7 @@ typedef struct lmc__file_to_file {
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Makes a file from a file with `convert`. The result is in dst_path.part until it is complete. */
+/* Makes dst_path from src_path with `convert`. Until it is complete, it is dst_path.part. */
 LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
                                                    enum lmc_dtype dtype,
                                                    const lmc_compress_options *options,

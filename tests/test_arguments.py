@@ -50,7 +50,7 @@ class Arguments(Case):
             self.refuses(None, *args, code=2, says="See 'lmc help %s'" % topic)
         self.assertEqual(json.loads(self.lmc("--json", "diff", "live", "next").stdout)["size"], 3000)
         for args in (("dump", "next.lmc"), ("-q", "-f", "dump", "next.lmc")):  # it is in the sources, and no verb
-            self.refuses(None, *args, code=2, says="'python3 spec/dump.py FILE.lmc' in its sources prints every field")
+            self.refuses(None, *args, code=2, says="'python3 spec/dump.py FILE.lmc' in the sources of lmc prints every field")
         self.assertIn(b"spec/dump.py", self.lmc("help", "dump").stdout)
         for args in (("live", "apply"), ("live", "next", "cat")):  # behind a file
             self.refuses(None, *args, code=2, says="is a command: it comes before the files")

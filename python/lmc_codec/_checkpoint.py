@@ -229,7 +229,8 @@ def load_checkpoint(
 ) -> Any:
     """Loads what save_checkpoint() has saved, or any single file of torch.save() that lmc has compressed.
 
-    base: of a delta; "auto" looks for it beside the file. map_location, weights_only: as for torch.load().
+    base: of a delta; "auto" looks for it beside the file, where a run has its states: load_file(), which takes files from
+    anywhere, does so only if told. map_location, weights_only: as for torch.load().
     """
     with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
         files = [file for file in reader.files if not file.is_directory]

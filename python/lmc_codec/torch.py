@@ -140,10 +140,12 @@ def load_file(
 ) -> dict[str, torch.Tensor]:
     """Loads all tensors of an LMC file to that device, through pinned memory.
 
-    on_error: "skip" leaves out tensors that PyTorch cannot have, and names of several tensors, with a UserWarning. decode:
-    "gpu" (experimental): the device gets the encoded bytes and decodes them. A base is then tensors by name on that device;
-    the CPU decodes what a base on the CPU predicts. staging: bytes that are decoded at once, 8 MiB to 4 GiB; 0: enough to
-    keep the device busy, in at most a quarter of its free memory.
+    base: of a delta; "auto" looks for it beside the file. Unlike load_checkpoint(), which reads the states of one run,
+    it opens no other file by default. on_error: "skip" leaves out tensors that PyTorch cannot have, and names of
+    several tensors, with a UserWarning. decode: "gpu" (experimental): the device gets the encoded bytes and decodes
+    them. A base is then tensors by name on that device; the CPU decodes what a base on the CPU predicts. staging: bytes
+    that are decoded at once, 8 MiB to 4 GiB; 0: enough to keep the device busy, in at most a quarter of its free
+    memory.
     """
     return read_file(
         filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,

@@ -41,13 +41,6 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 }
 
 #if LMC__NEON || LMC__AVX2_TEXT
-/* `statement` uses d, the depth. For the most usual depth, 2, d is a constant: that is faster. */
-#define LMC__FOR_DEPTH(statement)                                                                  \
-    switch (depth) {                                                                               \
-    case 2: LMC__WITH(d, 2, statement)                                                             \
-    default: LMC__WITH(d, depth, statement)                                                        \
-    }
-
 /* A step of 64 elements, of which n count. */
 LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                            const lmc__table64 *table, unsigned depth)
@@ -82,10 +75,12 @@ LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits,
     if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
+/* The usual depth is a constant in a copy of the loop, which is faster. */
 LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
                                          const uint8_t *symbols, unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
+    if (depth == 2) LMC__VEC(unflatten_body)(dst, bits, n, symbols, 2);
+    else LMC__VEC(unflatten_body)(dst, bits, n, symbols, depth);
 }
 #endif
 
@@ -173,7 +168,8 @@ LMC__INLINE_VEC void LMC__VEC(flatten_body)(uint8_t *bits, const uint8_t *src, s
 LMC__STATIC_VEC void LMC__VEC(flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
                                        unsigned depth)
 {
-    LMC__FOR_DEPTH(LMC__VEC(flatten_body)(bits, src, n, first, d));
+    if (depth == 2) LMC__VEC(flatten_body)(bits, src, n, first, 2);
+    else LMC__VEC(flatten_body)(bits, src, n, first, depth);
 }
 #endif
 

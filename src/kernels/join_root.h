@@ -305,7 +305,9 @@ LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
             const size_t ones = (size_t)_mm_popcnt_u64(m);
             v[width - 1] =
                 lmc__merge_step_avx512(m, left, right, l, r, left != NULL, right != NULL);
-            if (left) left += 64 - ones;
+            /* Either way counts the zeros of m. Without streams gcc has no register for the mask if
+             * the constant 64 takes one. */
+            if (left) left += streams || width == 1 ? 64 - ones : (size_t)_mm_popcnt_u64(~m);
             if (right) right += ones;
         } else {
             v[width - 1] = lmc__load_avx512(rows.row[width - 1] + i);

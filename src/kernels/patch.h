@@ -116,19 +116,16 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Elements that are copied and added to the CRC at a time: as many chunks as CRC lanes need. */
-#define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
-
 /* Changes that are taken from a list at a time: the slack of a list has room for as many. */
 #define LMC__PATCH_STEP (LMC__PAD / 4)
 
 /* A chunk's elements that change: places (at first: class * LMC__PATCH_CHUNK + number in the class
- * and chunk), values before the change, residuals. up_to[c]: the sums of class c begin at entry
- * LMC__PATCH_GROUPS, behind a zero. */
+ * and chunk), values before the change, residuals. A strip of elements of 8 bytes has only half as
+ * many elements as a chunk. up_to[c]: sums of class c from entry LMC__PATCH_GROUPS on, after 0. */
 typedef struct lmc__pending {
     uint16_t up_to[LMC__MAX_CLASSES][2 * LMC__PATCH_GROUPS];
     uint16_t place[LMC__PATCH_CHUNK + LMC__PATCH_STEP];
-    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
+    uint8_t element[LMC__STRIP_SIZE + LMC__PAD], residual[LMC__STRIP_SIZE + LMC__PAD];
 } lmc__pending;
 
 /* How many elements of each group are in classes 0 .. c, for the 32 groups from `tally` on. In the
@@ -291,47 +288,55 @@ LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(const lmc__kernels *k, uint32_
     return lmc__crc_finish(sum, 4);
 }
 
-/* Restores the elements of a chunk that change, and writes them to out, which already has the
- * elements of base. n_groups: of the chunk, at most 32. from: the number of its first element. */
+/* Copies the changes of a chunk to pending, and sums up the chunk's tally, by which they are placed
+ * later. Returns how many there are. n_groups: of the chunk, at most 32. */
+LMC__INLINE_AVX2 size_t lmc__take_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
+                                             size_t n_groups, const uint8_t *tally, size_t row,
+                                             const lmc__patches *changes, unsigned n_classes,
+                                             unsigned width)
+{
+    const __m256i here =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
+    __m256i before = _mm256_setzero_si256();
+    size_t n = 0;
+    unsigned c;
+    for (c = 0; c < n_classes; c++) {
+        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
+                      own = _mm256_sub_epi8(all, before);
+        const uint32_t *const at = changes->at[c], seen = done->seen[c],
+                              end = seen + lmc__sum_bytes_avx2(own);
+        uint32_t next = done->next[c], n_taken;
+        before = all;
+        done->seen[c] = end;
+        if (at[next] >= end) continue;
+        lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);
+        do {
+            n_taken = lmc__take_changes_avx2(pending, n, at + next,
+                                             changes->residual[c] + (size_t)next * width, c, seen,
+                                             end, width);
+            n += n_taken;
+            next += n_taken;
+        } while (n_taken == LMC__PATCH_STEP);
+        done->next[c] = next;
+    }
+    return n;
+}
+
+/* Restores the chunk's n pending elements, and writes them to out, which already has the elements
+ * of base. from: the number of the chunk's first element. */
 #define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
-    INLINE void lmc__patch_chunk_##isa(                                                            \
-        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
-        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
-        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
-        unsigned width, enum lmc__order order, int has_fast_pdep)                                  \
+    INLINE void lmc__patch_chunk_##isa(lmc__pending *pending, size_t n, uint8_t *out,              \
+                                       const uint8_t *base, const lmc__key_ranges *ranges,         \
+                                       lmc__undo *undo, size_t from, unsigned width,               \
+                                       enum lmc__order order, int has_fast_pdep)                   \
     {                                                                                              \
-        const __m256i here =                                                                       \
-            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
-        __m256i before = _mm256_setzero_si256();                                                   \
-        size_t n = 0, i;                                                                           \
-        unsigned c;                                                                                \
-        for (c = 0; c < n_classes; c++) {                                                          \
-            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
-                          own = _mm256_sub_epi8(all, before);                                      \
-            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
-                                  end = seen + lmc__sum_bytes_avx2(own);                           \
-            uint32_t next = done->next[c], n_taken;                                                \
-            before = all;                                                                          \
-            done->seen[c] = end;                                                                   \
-            if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_avx2(pending->up_to[c] + LMC__PATCH_GROUPS, own);                      \
-            do {                                                                                   \
-                n_taken = lmc__take_changes_avx2(pending, n, at + next,                            \
-                                                 changes->residual[c] + (size_t)next * width, c,   \
-                                                 seen, end, width);                                \
-                n += n_taken;                                                                      \
-                next += n_taken;                                                                   \
-            } while (n_taken == LMC__PATCH_STEP);                                                  \
-            done->next[c] = next;                                                                  \
-        }                                                                                          \
+        size_t i;                                                                                  \
         for (i = 0; i < n; i++) {                                                                  \
             const uint32_t number = pending->place[i] % LMC__PATCH_CHUNK;                          \
-            const uint16_t *up_to;                                                                 \
-            size_t place;                                                                          \
+            const unsigned c = pending->place[i] / LMC__PATCH_CHUNK;                               \
+            const uint16_t *up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                         \
+            size_t place = lmc__find_group_avx2(up_to, number);                                    \
             uint64_t m;                                                                            \
-            c = pending->place[i] / LMC__PATCH_CHUNK;                                              \
-            up_to = pending->up_to[c] + LMC__PATCH_GROUPS;                                         \
-            place = lmc__find_group_avx2(up_to, number);                                           \
             up_to += place;                                                                        \
             place *= 64;                                                                           \
             m = lmc__find_keys_##isa(base + place * width, width, ranges->first[c],                \
@@ -372,7 +377,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
         const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
-        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
+        uint8_t buffer[LMC__STRIP_SIZE] __attribute__((aligned(64)));                              \
         lmc__patch_progress done;                                                                  \
         lmc__key_ranges ranges;                                                                    \
         lmc__pending pending;                                                                      \
@@ -380,16 +385,19 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
         memset(&done, 0, sizeof done);                                                             \
         memset(pending.up_to, 0, sizeof pending.up_to);                                            \
         lmc__set_key_ranges(&ranges, grouping);                                                    \
-        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
-            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+        for (i = 0; i < whole; i += LMC__STRIP_ELEMENTS(width)) {                                  \
+            const size_t m = lmc__min(whole - i, LMC__STRIP_ELEMENTS(width)), size = m * width;    \
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
-                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
-                    &pending, &done, out + j * width, from + j * width,                            \
-                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
-                    &ranges, grouping->n_classes, undo, i + j, w, order, has_fast_pdep));          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) {                                            \
+                const size_t n_pending = lmc__take_chunk_avx2(                                     \
+                    &pending, &done, lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, \
+                    row, changes, grouping->n_classes, width);                                     \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(&pending, n_pending, out + j * width,        \
+                                                      from + j * width, &ranges, undo, i + j, w,   \
+                                                      order, has_fast_pdep));                      \
+            }                                                                                      \
             done.crc = streams ? LMC__END_STRIP(isa, 1) : LMC__END_STRIP(isa, 0);                  \
         }                                                                                          \
         done.n = whole;                                                                            \
