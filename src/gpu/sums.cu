@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, like decode.cu. Sums of
- * decoded bytes, for fingerprints (spec 7.1):
+ * NVRTC compiles this behind decode.cu, whose names it uses. Experimental, too. Sums of decoded
+ * bytes, for fingerprints (spec 7.1):
  *
  *     lmc_sums(pieces, n, sums, tables)        any number of groups, of 256 threads each
  *
